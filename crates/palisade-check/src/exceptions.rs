@@ -74,6 +74,12 @@ impl Exceptions {
         &self.set
     }
 
+    /// The exceptions, by themselves.
+    #[must_use]
+    pub fn into_set(self) -> ExceptionSet {
+        self.set
+    }
+
     /// The labels of a namespace that is among the objects.
     #[must_use]
     pub fn namespace_labels(&self, name: &str) -> Option<&StringMap<'static>> {

@@ -126,11 +126,13 @@ fn collect<'d>(
 }
 
 /// The kinds of Palisade's own group.
-const OWN_KINDS: [&str; 7] = [
+const OWN_KINDS: [&str; 9] = [
     "AppArmorProfile",
+    "NodeRecording",
     "NodeSecurityReport",
     "PodSecurityRollout",
     "ProfilePolicy",
+    "ProfileRecording",
     "PublishedProfile",
     "SecurityException",
     "SyscallGuard",

@@ -13,7 +13,7 @@
 //! and reports. [`rejected_pods`] reports workloads whose pods are rejected,
 //! [`reports`] what the standards find in each namespace. [`runner`] runs them, and others that are hosted, on the one process that leads ([`leader`]).
 //! [`profile_publisher`] brings seccomp profiles from ConfigMaps to where nodes find them,
-//! [`guards`] reports which containers system call guards do not cover,
+//! [`guards`] reports which containers system call guards do not cover, [`recordings`] makes profiles of what nodes recorded,
 //! [`scheduler`] gives the pods of an embedded cluster their nodes, [`workloads`] makes the pods of ReplicaSets.
 
 pub mod api;
@@ -32,6 +32,7 @@ pub mod observe;
 pub mod profile_publisher;
 pub mod range_allocator;
 pub mod readiness;
+pub mod recordings;
 pub mod rejected_pods;
 pub mod reports;
 pub mod runner;

@@ -169,7 +169,7 @@ fn count(at: &str, count: usize) -> Result<(), GuardObjectError> {
 }
 
 /// A selector all of whose parts have a meaning.
-fn selector(at: &str, object: Option<&Value>) -> Result<Option<LabelSelector>, GuardObjectError> {
+pub(crate) fn selector(at: &str, object: Option<&Value>) -> Result<Option<LabelSelector>, GuardObjectError> {
     let Some(object) = object else { return Ok(None) };
     let read: SpecSelector = from_value(object).map_err(GuardObjectError::Undecodable)?;
     count(at, read.match_labels.len() + read.match_expressions.len())?;

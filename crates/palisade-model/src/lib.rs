@@ -20,6 +20,7 @@ pub mod pod;
 pub mod pod_view;
 pub mod prepare;
 pub mod profile;
+pub mod profile_recording;
 mod projected;
 mod reading;
 pub mod security_context;

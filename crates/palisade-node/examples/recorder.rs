@@ -11,7 +11,10 @@ use palisade_model::{
     pod_view::ContainerKind,
     profile::{architecture::Architecture, recording::unconfined},
 };
-use palisade_node::recording::Recorder;
+use palisade_node::{
+    api::PodKey,
+    recording::{Recordable, Recorder},
+};
 
 fn main() -> ExitCode {
     match run() {
@@ -30,7 +33,9 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     };
     let recorder = Recorder::start(Path::new(&folder), Path::new(&journal))?;
     let base = unconfined(Architecture::COMMON)?;
-    let (profile, token) = recorder.plan("c", ContainerKind::App, false, &base)?;
+    let pod = PodKey { namespace: "default".to_owned(), name: "p".to_owned(), uid: "u".to_owned() };
+    let what = Recordable { pod: &pod, container: "c", kind: ContainerKind::App, has_probes: false };
+    let (profile, token) = recorder.plan(what, &base)?;
     println!("{}\n{token}\n{}", recorder.socket().display(), profile.to_oci());
     io::copy(&mut io::stdin(), &mut io::sink())?;
     let _ = recorder.finish();

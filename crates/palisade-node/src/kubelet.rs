@@ -28,6 +28,7 @@ use crate::{
     node_object,
     pod::RunPod,
     reach::Prober,
+    recording,
     runner::{observed::labels, status::conditions_of_others, worker::Worker},
     volumes,
 };
@@ -51,8 +52,12 @@ pub async fn run(node: Node, shutdown: impl Future<Output = ()>) {
     }
     // A pod that is there from the start is covered like any other.
     let guarding = guard(&node);
-    if tokio::time::timeout(GUARDS_WITHIN, node.guards.until_ready()).await.is_err() {
-        warn!("system call guards are not known yet: containers that start now are reported as exposed");
+    let recording = record(&node);
+    let known = async { tokio::join!(node.guards.until_ready(), node.recordings.until_ready()) };
+    if tokio::time::timeout(KNOWN_WITHIN, known).await.is_err() {
+        warn!(
+            "system call guards or recordings are not known yet: containers that start now are reported as exposed, or as not recorded"
+        );
     }
     let mut pods = node.source.pods();
     let (sender, mut looks) = mpsc::channel(1);
@@ -79,13 +84,13 @@ pub async fn run(node: Node, shutdown: impl Future<Output = ()>) {
             _ = sweep.tick() => kubelet.workers.retain(|_, worker| !worker.is_finished()),
         }
     }
-    drop(guarding);
+    drop((guarding, recording));
     looking.abort();
     beating.abort();
 }
 
-/// How long the first pods wait for the guards of the cluster.
-const GUARDS_WITHIN: Duration = Duration::from_secs(2);
+/// How long the first pods wait for the guards and recordings of the cluster.
+const KNOWN_WITHIN: Duration = Duration::from_secs(2);
 /// Changes that come together are reported together.
 const GATHER: Duration = Duration::from_millis(100);
 
@@ -103,6 +108,21 @@ fn guard(node: &Node) -> JoinSet<()> {
         tasks.spawn(keep_plugin(socket.clone(), Arc::clone(&node.guards)));
     }
     tasks.spawn(report_guards(node.clone()));
+    tasks
+}
+
+/// Keeps the recordings of the node known and reported, for as long as the result is kept.
+fn record(node: &Node) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    let mut changes = node.source.recordings();
+    let recordings = node.recordings.clone();
+    tasks.spawn(async move {
+        while let Some(change) = changes.next().await {
+            recordings.take(change);
+        }
+    });
+    tasks.spawn(recording::report::stop_unattended(node.clone()));
+    tasks.spawn(recording::report::keep(node.clone()));
     tasks
 }
 

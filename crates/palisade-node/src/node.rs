@@ -155,7 +155,7 @@ impl Node {
             runtime,
             recorder: Recorder::new(Arc::clone(&source)),
             source,
-            recordings: Recordings::default(),
+            recordings: Recordings::below(&config.root_dir),
             app_armor: AppArmor::below(&config.sys),
             guards: Arc::default(),
             allocations: Allocations::default(),

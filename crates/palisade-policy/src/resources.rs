@@ -23,6 +23,11 @@ pub const SECURITY_EXCEPTIONS: &str = include_str!("../manifests/crds/securityex
 /// System calls that no container may make.
 pub const SYSCALL_GUARDS: &str = include_str!("../manifests/crds/syscallguards.json");
 
+/// Workloads whose system calls are recorded.
+pub const PROFILE_RECORDINGS: &str = include_str!("../manifests/crds/profilerecordings.json");
+/// What one node has recorded.
+pub const NODE_RECORDINGS: &str = include_str!("../manifests/crds/noderecordings.json");
+
 /// A definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Definition {
@@ -37,6 +42,7 @@ pub struct Definition {
 /// All of them, by name.
 pub const DEFINITIONS: &[Definition] = &[
     Definition { name: "apparmorprofiles.palisade.dev", text: APP_ARMOR_PROFILES, of_openshift: false },
+    Definition { name: "noderecordings.palisade.dev", text: NODE_RECORDINGS, of_openshift: false },
     Definition { name: "nodesecurityreports.palisade.dev", text: NODE_SECURITY_REPORTS, of_openshift: false },
     Definition {
         name: "podsecurityrollouts.palisade.dev",
@@ -44,6 +50,7 @@ pub const DEFINITIONS: &[Definition] = &[
         of_openshift: false,
     },
     Definition { name: "profilepolicies.palisade.dev", text: PROFILE_POLICIES, of_openshift: false },
+    Definition { name: "profilerecordings.palisade.dev", text: PROFILE_RECORDINGS, of_openshift: false },
     Definition {
         name: "psaenforcementconfigs.config.openshift.io",
         text: resource::CUSTOM_RESOURCE_DEFINITION,
@@ -125,9 +132,9 @@ mod tests {
             let made =
                 format!("{}.{}", spec["names"]["plural"].as_str().unwrap(), spec["group"].as_str().unwrap());
             assert_eq!(made, definition.name);
-            // Of the kinds only this one is for the users of a namespace.
-            let is_of_namespace = definition.name == "apparmorprofiles.palisade.dev";
-            assert_eq!(spec["scope"], if is_of_namespace { "Namespaced" } else { "Cluster" });
+            let is_namespaced =
+                definition.name.contains("recordings.") || definition.name.starts_with("apparmorprofiles.");
+            assert_eq!(spec["scope"], if is_namespaced { "Namespaced" } else { "Cluster" });
             let mut problems = Vec::new();
             for version in spec["versions"].as_array().unwrap() {
                 structural("", &version["schema"]["openAPIV3Schema"], &mut problems);

@@ -45,6 +45,8 @@ const DESIGN_MANIFESTS: &[(&str, &str)] = &[
     ("securityexceptions.json", palisade_policy::resources::SECURITY_EXCEPTIONS),
     ("syscallguards.json", palisade_policy::resources::SYSCALL_GUARDS),
     ("apparmorprofiles.json", palisade_policy::resources::APP_ARMOR_PROFILES),
+    ("profilerecordings.json", palisade_policy::resources::PROFILE_RECORDINGS),
+    ("noderecordings.json", palisade_policy::resources::NODE_RECORDINGS),
     ("nodesecurityreports.json", palisade_policy::resources::NODE_SECURITY_REPORTS),
 ];
 

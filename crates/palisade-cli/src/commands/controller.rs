@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Duration};
 use clap::{ArgAction, Args};
 use palisade_controllers::{
     api::Api,
-    crds, guards, profile_publisher, reports,
+    crds, guards, profile_publisher, recordings, reports,
     runner::{Hosted, Options, ROLLOUT, Runner, stopped},
 };
 use palisade_policy::{
@@ -44,7 +44,7 @@ pub struct RolloutRunArgs {
 }
 
 fn known() -> impl Iterator<Item = &'static str> {
-    ROLLOUT.into_iter().chain([PROFILE_PUBLISHER, guards::NAME, reports::apply::NAME])
+    ROLLOUT.into_iter().chain([PROFILE_PUBLISHER, guards::NAME, recordings::NAME, reports::apply::NAME])
 }
 
 impl RolloutRunArgs {
@@ -94,6 +94,7 @@ fn hosted(publisher: profile_publisher::Options) -> Vec<Hosted> {
             profile_publisher::run(client, publisher, stopped(shutdown))
         }),
         Hosted::new(guards::NAME, |client, shutdown| guards::run(client, stopped(shutdown))),
+        Hosted::new(recordings::NAME, |client, shutdown| recordings::run(client, stopped(shutdown))),
     ]
 }
 

@@ -206,10 +206,13 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         args.admission_config.clone().map(|file| tokio::spawn(reload(file, server.api.pod_security.clone())));
     let client = kube::Client::new(server.router(), "default");
     let scheduling = tokio::spawn(palisade_controllers::scheduler::run(client.clone()));
-    // Without Palisade's extensions there are no guards.
+    // Without Palisade's extensions there are neither guards nor recordings.
     let guarding = compat
         .is_designs()
         .then(|| tokio::spawn(palisade_controllers::guards::run(client.clone(), std::future::pending())));
+    let recording = compat
+        .is_designs()
+        .then(|| tokio::spawn(palisade_controllers::recordings::run(client.clone(), std::future::pending())));
     let making_pods = (!selection.is_empty()).then(|| tokio::spawn(run_workloads(&server, selection)));
     let guest = Guest::start(&args.command, &absolute(&announcement.kubeconfig))?;
     let mut exit = Ok(Exit::Clean);
@@ -232,7 +235,7 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         }
     }
     scheduling.abort();
-    if let Some(task) = guarding {
+    for task in [guarding, recording].into_iter().flatten() {
         task.abort();
     }
     if let Some(task) = making_pods {

@@ -49,8 +49,10 @@ fn every_object_is_printed_once() {
     insta::assert_snapshot!(names.join("\n"), @r"
     Namespace/palisade-system
     ResourceQuota/palisade-critical-pods
+    CustomResourceDefinition/noderecordings.palisade.dev
     CustomResourceDefinition/nodesecurityreports.palisade.dev
     CustomResourceDefinition/profilepolicies.palisade.dev
+    CustomResourceDefinition/profilerecordings.palisade.dev
     CustomResourceDefinition/publishedprofiles.palisade.dev
     CustomResourceDefinition/securityexceptions.palisade.dev
     CustomResourceDefinition/syscallguards.palisade.dev

@@ -31,6 +31,9 @@ type Right = (String, String, String);
 /// The verb of an apply is patch, and API servers request create besides where there is nothing to patch yet.
 const APPLIED: &str = "a server-side apply makes the object";
 
+const ENDED: &str = "a recording ends, which the tests on a real runtime show";
+const DENIED: &str = "a profile would deny a call, which the tests on a real runtime show";
+
 /// Rights that nothing in this test shows, and when they are needed.
 const ONLY_WHEN: &[(&str, &str, &str, &str)] = &[
     ("palisade-webhook", "namespaces", "get", "the watch is cold"),
@@ -45,6 +48,8 @@ const ONLY_WHEN: &[(&str, &str, &str, &str)] = &[
     ("palisade-controller", "policyreports", "create", "the cluster has PolicyReports, and no OpenReports"),
     ("palisade-controller", "policyreports", "patch", "the cluster has PolicyReports, and no OpenReports"),
     ("palisade-controller", "policyreports", "delete", "the cluster has PolicyReports, and no OpenReports"),
+    ("palisade-controller", "configmaps", "create", ENDED),
+    ("palisade-controller", "replicasets", "get", DENIED),
     ("palisade-controller", "reports", "create", APPLIED),
     ("palisade-controller", "reports", "delete", "nothing is left to report in a namespace"),
 ];
@@ -305,7 +310,7 @@ async fn roles_grant_what_is_used_and_nothing_else() {
         "palisade-controller",
         &[
             "controller",
-            "--controllers=profile-publisher,rejected-pods,reports,syscall-guards",
+            "--controllers=profile-publisher,profile-recordings,rejected-pods,reports,syscall-guards",
             "--profile-grace-period=1h",
         ],
     );
@@ -344,6 +349,11 @@ async fn roles_grant_what_is_used_and_nothing_else() {
     world.apply(&json!({"apiVersion": "palisade.dev/v1alpha1", "kind": "SyscallGuard", "metadata": {"name": "alg"},
         "spec": {"calls": ["socket(AF_ALG, *, *)"], "reason": "CVE-2026-0001", "until": "2999-01-01T00:00:00Z"}}));
     world.until("a status of the guard", "palisade-controller", ("syscallguards/status", "patch")).await;
+    world.apply(&json!({"apiVersion": "palisade.dev/v1alpha1", "kind": "ProfileRecording", "metadata": {"name": "web", "namespace": "team"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "until": "2999-01-01T00:00:00Z"}}));
+    world
+        .until("a status of the recording", "palisade-controller", ("profilerecordings/status", "patch"))
+        .await;
     controller.stop();
 
     // The node agent: a taint, a profile, one that is missing, a file deleted.
@@ -391,6 +401,9 @@ const ROLLOUT_ONLY_WHEN: &[(&str, &str, &str, &str)] = &[
     ("palisade-controller", "publishedprofiles", "delete", "the other test shows it"),
     ("palisade-controller", "publishedprofiles/status", "patch", "the other test shows it"),
     ("palisade-controller", "syscallguards/status", "patch", "the other test shows it"),
+    ("palisade-controller", "profilerecordings/status", "patch", "the other test shows it"),
+    ("palisade-controller", "configmaps", "create", ENDED),
+    ("palisade-controller", "replicasets", "get", DENIED),
     (
         "palisade-controller",
         "events",
@@ -440,7 +453,7 @@ async fn the_controllers_of_the_rollout_are_granted_what_they_use() {
     );
     let account = "palisade-controller";
     let run = |release: &str| {
-        let controllers = "--controllers=label-syncer,readiness,config-observer,namespace-ranges,rejected-pods,profile-publisher,syscall-guards";
+        let controllers = "--controllers=label-syncer,readiness,config-observer,namespace-ranges,rejected-pods,profile-publisher,profile-recordings,syscall-guards";
         world.start(account, &["controller", controllers, CONSTRAINTS, "--release", release])
     };
     let evaluating = run("n");

@@ -185,7 +185,7 @@ fn junit_of_hostile_names_is_well_formed() {
 }
 
 /// What a reader of JUnit's format makes of a report: cases, failures and errors by suite, counted and as the report has them.
-const READER: &str = r#"
+const READER: &str = r"
 import json, sys
 from junitparser import Error, Failure, JUnitXml
 report = JUnitXml.fromfile(sys.argv[1])
@@ -199,7 +199,7 @@ for suite in report:
 totals = [sum(column) for column in zip(*suites.values())]
 assert totals == [report.tests, report.failures, report.errors], totals
 print(json.dumps(suites))
-"#;
+";
 
 #[test]
 fn a_reader_of_junit_from_pypi_reads_the_report() {

@@ -11,6 +11,7 @@
 mod cost;
 mod e2e;
 mod one_pod;
+mod recordings;
 mod streams;
 mod up;
 mod world;

@@ -32,7 +32,7 @@ const BURST: Duration = Duration::from_millis(200);
 /// How often everything is looked at although nothing changed: guards end, and reports become stale.
 const RESYNC: Duration = Duration::from_secs(30);
 
-fn resource(kind: &str, plural: &str) -> ApiResource {
+pub(crate) fn resource(kind: &str, plural: &str) -> ApiResource {
     ApiResource {
         group: GROUP.to_owned(),
         version: VERSION.to_owned(),
@@ -42,7 +42,7 @@ fn resource(kind: &str, plural: &str) -> ApiResource {
     }
 }
 
-fn reflected(
+pub(crate) fn reflected(
     client: &Client,
     kind: ApiResource,
     changed: &Arc<Notify>,
@@ -59,6 +59,12 @@ fn reflected(
     (store, stream.boxed())
 }
 
+/// Objects as JSON.
+pub(crate) fn plain(objects: &[Arc<DynamicObject>]) -> Vec<Value> {
+    // swallowed: what came as JSON is JSON
+    objects.iter().filter_map(|object| serde_json::to_value(object.as_ref()).ok()).collect()
+}
+
 /// Keeps the status of guards until `shutdown`.
 pub async fn run(client: Client, shutdown: impl Future<Output = ()>) {
     let changed = Arc::new(Notify::new());
@@ -72,12 +78,8 @@ pub async fn run(client: Client, shutdown: impl Future<Output = ()>) {
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource(KIND, RESOURCE));
         let mut written: BTreeMap<String, Value> = BTreeMap::new();
         loop {
-            let plain = |objects: Vec<Arc<DynamicObject>>| -> Vec<Value> {
-                // swallowed: what came as JSON is JSON
-                objects.iter().filter_map(|object| serde_json::to_value(object.as_ref()).ok()).collect()
-            };
-            let reports = plain(reports.state());
-            let guards = plain(guards.state());
+            let reports = plain(&reports.state());
+            let guards = plain(&guards.state());
             write(&api, &guards, &reports, &mut written).await;
             let _ = tokio::time::timeout(RESYNC, changed.notified()).await;
             tokio::time::sleep(BURST).await;

@@ -6,9 +6,15 @@
 //! ([`Recording::profile`]), and a statement of what is known to be missing ([`Recording::statement`]).
 //!
 //! A [`Recording`] is also kept as a journal, one JSON object per line, so that a recorder that ends early leaves behind what it
-//! has seen, and the fact that it ended early.
+//! has seen, and the fact that it ended early. It grows with what is new only: a container that is started again and again, or
+//! that is denied again and again, adds no lines.
 //!
-//! Leaves to others: receiving notifications, and in which phase a container is (the node).
+//! A profile is tried out in the same way: what it would deny is left to the listener and lets the container pass ([`complaining`]).
+//!
+//! Leaves to others: receiving notifications, and in which phase a container is (the node); recordings as documents that nodes send
+//! ([`document`]).
+
+pub mod document;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -120,6 +126,10 @@ impl RecordedCall {
 
 /// Values of one argument that are kept apart; a call with more is recorded with any value.
 const MAX_VALUES: usize = 64;
+/// Containers of one recording.
+const MAX_CONTAINERS: usize = 64;
+/// Calls of one recording, each with a value of its argument; a machine has far fewer.
+const MAX_CALLS: usize = 8192;
 
 /// Calls that are not left to the listener and that every profile allows as far as the container has them, and why.
 pub const ASSUMED: &[(&[&str], &str)] = &[
@@ -243,6 +253,53 @@ pub fn notifying(
     listener: &str,
     metadata: &str,
 ) -> Result<Filter, RecordingError> {
+    Ok(base.intersection(&everything(base, machine, listener, metadata)?)?)
+}
+
+/// The profile for a container in which `candidate` is tried out: what `base` denies is denied by the kernel, and every call that
+/// `candidate` denies is left to the listener, except those that are [`ASSUMED`], which are allowed unseen. Calls that `candidate` allows
+/// may be left to the listener too, which evaluates it: no document has other rules for each architecture.
+pub fn complaining(
+    base: &Filter,
+    candidate: &Filter,
+    machine: Architecture,
+    listener: &str,
+    metadata: &str,
+) -> Result<Filter, RecordingError> {
+    if candidate.notifies() {
+        return Err(RecordingError::Listener);
+    }
+    let everything = everything(base, machine, listener, metadata)?;
+    let relaxed = everything.union(candidate).and_then(|relaxed| base.intersection(&relaxed));
+    match relaxed {
+        Err(AlgebraError::Inexpressible { .. }) => Ok(base.intersection(&everything)?),
+        relaxed => Ok(relaxed?),
+    }
+}
+
+/// The names of assumed calls that `candidate` denies and `base` allows, at least with some arguments: nobody sees whether they are made.
+#[must_use]
+pub fn unseen(base: &Filter, candidate: &Filter, machine: Architecture) -> BTreeSet<&'static str> {
+    let made = |filter: &Filter, call: &Call| {
+        matches!(filter.answer(call, machine), Answer::Action(Action::Allow | Action::Log))
+    };
+    Syscall::all()
+        .filter(|syscall| is_assumed(syscall.name()))
+        .filter(|syscall| {
+            let call = Call { architecture: machine, syscall: Some(*syscall), arguments: [0; 6] };
+            made(base, &call) && !made(candidate, &call)
+        })
+        .map(Syscall::name)
+        .collect()
+}
+
+/// Every call is left to the listener but those that are assumed; one that no table has fails with ENOSYS.
+fn everything(
+    base: &Filter,
+    machine: Architecture,
+    listener: &str,
+    metadata: &str,
+) -> Result<Filter, RecordingError> {
     if base.notifies() {
         return Err(RecordingError::Listener);
     }
@@ -257,7 +314,7 @@ pub fn notifying(
         {"names": assumed, "action": "SCMP_ACT_ALLOW"},
     ])))?;
     let clone = Filter::read(&document(json!([plain_clone(machine)])))?;
-    Ok(base.intersection(&all.union(&clone)?)?)
+    Ok(all.union(&clone)?)
 }
 
 /// The rule for `clone` without new namespaces.
@@ -285,32 +342,79 @@ pub struct Recording {
     containers: BTreeMap<String, RecordedContainer>,
     losses: BTreeSet<String>,
     interrupted: u64,
+    /// How many calls the containers have together.
+    calls: usize,
 }
 
 /// Reasons of losses that are kept; there are few kinds of them.
 const MAX_LOSSES: usize = 64;
+/// The last of them says that there are more.
+const LAST_LOSS: usize = MAX_LOSSES - 1;
+
+/// The line of a call in a journal.
+fn noted(container: &str, call: RecordedCall, phase: Phase) -> String {
+    let mut line = json!({"container": container, "call": call.syscall.name(),
+        "architecture": call.architecture.token(), "phase": phase.as_str()});
+    if let (Some(argument), Some(fields)) = (call.argument, line.as_object_mut()) {
+        fields.insert("argument".to_owned(), argument.into());
+    }
+    line.to_string()
+}
+
+/// The line of a loss in a journal.
+fn lost(reason: &str) -> String {
+    json!({"lost": reason}).to_string()
+}
 
 impl Recording {
     /// An empty one.
     #[must_use]
     pub const fn new(machine: Architecture) -> Self {
-        Self { machine, containers: BTreeMap::new(), losses: BTreeSet::new(), interrupted: 0 }
+        Self { machine, containers: BTreeMap::new(), losses: BTreeSet::new(), interrupted: 0, calls: 0 }
     }
 
-    /// Begins with a container; the line for the journal. The profile of a container that was recorded before stays what it
-    /// was, and if it differs the recording is lossy: the calls were not bounded by the same profile.
-    pub fn begin(&mut self, container: &str, base: &Filter) -> String {
+    /// Takes what another recorder has of the same workload. The profiles of two recordings are not combined in this way but each
+    /// made of its own ([`combined_profile`]), because a node may bound a container by another profile.
+    pub fn absorb(&mut self, other: &Self) {
+        for (name, container) in &other.containers {
+            if !self.containers.contains_key(name) && !self.begin(name, &container.base).0 {
+                continue;
+            }
+            for (call, phases) in &container.calls {
+                for phase in phases {
+                    self.note(name, *call, *phase);
+                }
+            }
+        }
+        for reason in &other.losses {
+            self.lose(reason);
+        }
+        self.interrupted = self.interrupted.saturating_add(other.interrupted);
+    }
+
+    /// Begins with a container; the lines for the journal. The profile of a container that was recorded before stays what it
+    /// was, and if it differs the recording is lossy: the calls were not bounded by the same profile. False if there are too many.
+    pub fn begin(&mut self, container: &str, base: &Filter) -> (bool, Option<String>) {
         match self.containers.get(container) {
             Some(known) if known.base != *base => {
-                self.lose(&format!("container {container:?} did not have the same profile all the time"));
+                let reason = format!("container {container:?} did not have the same profile all the time");
+                (true, self.lose(&reason))
             }
-            Some(_) => {}
+            Some(_) => (true, None),
+            None if self.containers.len() >= MAX_CONTAINERS => {
+                let reason = format!("there are more than {MAX_CONTAINERS} containers with different names");
+                (false, self.lose(&reason))
+            }
             None => {
                 let own =
                     RecordedContainer { base: base.clone(), calls: BTreeMap::new(), values: BTreeMap::new() };
                 self.containers.insert(container.to_owned(), own);
+                (true, Some(self.beginning(container, base)))
             }
         }
+    }
+
+    fn beginning(&self, container: &str, base: &Filter) -> String {
         json!({"container": container, "machine": self.machine.token(), "base": base.to_oci()}).to_string()
     }
 
@@ -318,32 +422,34 @@ impl Recording {
     pub fn note(&mut self, container: &str, call: RecordedCall, phase: Phase) -> Option<String> {
         let own = self.containers.get_mut(container)?;
         let mut call = call;
-        if !own.calls.contains_key(&call) && call.argument.is_some() {
-            let values = own.values.entry((call.architecture, call.syscall)).or_default();
-            if *values >= MAX_VALUES {
-                call.argument = None;
-            } else {
-                *values += 1;
+        if !own.calls.contains_key(&call) {
+            if self.calls >= MAX_CALLS {
+                return self.lose(&format!("there are more than {MAX_CALLS} different calls"));
+            }
+            if call.argument.is_some() {
+                let values = own.values.entry((call.architecture, call.syscall)).or_default();
+                if *values >= MAX_VALUES {
+                    call.argument = None;
+                } else {
+                    *values += 1;
+                }
             }
         }
-        let phases = own.calls.entry(call).or_default();
-        if !phases.insert(phase) {
-            return None;
-        }
-        let mut line = json!({"container": container, "call": call.syscall.name(),
-            "architecture": call.architecture.token(), "phase": phase.as_str()});
-        if let (Some(argument), Some(fields)) = (call.argument, line.as_object_mut()) {
-            fields.insert("argument".to_owned(), argument.into());
-        }
-        Some(line.to_string())
+        let phases = own.calls.entry(call).or_insert_with(|| {
+            self.calls += 1;
+            BTreeSet::new()
+        });
+        phases.insert(phase).then(|| noted(container, call, phase))
     }
 
-    /// Writes down that something is missing; the line for the journal.
-    pub fn lose(&mut self, reason: &str) -> String {
-        if self.losses.len() < MAX_LOSSES {
-            self.losses.insert(reason.to_owned());
-        }
-        json!({"lost": reason}).to_string()
+    /// Writes down that something is missing; the line for the journal if it is news.
+    pub fn lose(&mut self, reason: &str) -> Option<String> {
+        let reason = match self.losses.len() {
+            MAX_LOSSES.. => return None,
+            LAST_LOSS if !self.losses.contains(reason) => "there are further reasons",
+            _ => reason,
+        };
+        self.losses.insert(reason.to_owned()).then(|| lost(reason))
     }
 
     /// Counts a call that a signal interrupted while it waited.
@@ -355,6 +461,25 @@ impl Recording {
     #[must_use]
     pub fn end(&self) -> String {
         json!({"end": true, "interrupted": self.interrupted}).to_string()
+    }
+
+    /// The journal of what it has by now, without a last line: what a recorder goes on with.
+    #[must_use]
+    pub fn journal(&self) -> String {
+        let mut lines = Vec::new();
+        for (name, container) in &self.containers {
+            lines.push(self.beginning(name, &container.base));
+            let calls = container.calls.iter();
+            lines.extend(
+                calls.flat_map(|(call, phases)| phases.iter().map(|phase| noted(name, *call, *phase))),
+            );
+        }
+        lines.extend(self.losses.iter().map(|reason| lost(reason)));
+        if self.interrupted > 0 {
+            let interrupted = json!({"interrupted": self.interrupted}).to_string();
+            lines.insert(lines.len().min(1), interrupted);
+        }
+        lines.iter().flat_map(|line| [line, "\n"]).collect()
     }
 
     /// Reads a journal again. One that does not end with [`Recording::end`] is lossy.
@@ -413,7 +538,7 @@ impl Recording {
                 return Err(wrong());
             }
             recording.note(container, call, phase);
-        } else if value.get("end").is_some() {
+        } else if value.get("interrupted").is_some() {
             recording.interrupted = value.get("interrupted").and_then(Value::as_u64).ok_or_else(wrong)?;
         } else {
             return Err(wrong());

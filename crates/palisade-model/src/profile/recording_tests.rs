@@ -1,6 +1,9 @@
 //! Recordings by example; `tests/system/recording.rs` of the node has the kernel and a runtime.
 
-use super::*;
+use super::{
+    document::{combined, combined_profile},
+    *,
+};
 use crate::profile::runtime_default::RuntimeDefault;
 
 const MACHINE: Architecture = Architecture::COMMON;
@@ -182,7 +185,7 @@ fn containers_have_one_profile_together() {
 fn a_journal_is_the_recording_and_shows_whether_it_ended() {
     let base = runtime_default(&[]);
     let mut recording = Recording::new(MACHINE);
-    let mut journal = vec![recording.begin("c", &base)];
+    let mut journal: Vec<String> = recording.begin("c", &base).1.into_iter().collect();
     let mut note = |call: RecordedCall, phase: Phase| journal.extend(recording.note("c", call, phase));
     note(call("socket", [2, 1, 0, 0, 0, 0]), Phase::Start);
     note(call("socket", [2, 5, 0, 0, 0, 0]), Phase::Start);
@@ -217,5 +220,98 @@ fn a_journal_is_the_recording_and_shows_whether_it_ended() {
     ] {
         let error = Recording::replay(text).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_profile_that_is_tried_out_allows_what_it_allows_and_leaves_the_rest_to_the_listener() {
+    let base = runtime_default(&[]);
+    let candidate = |architectures: &[&str]| {
+        Filter::read(&json!({"defaultAction": "SCMP_ACT_ERRNO", "architectures": architectures,
+        "syscalls": [{"names": ["read", "openat", "mount"], "action": "SCMP_ACT_ALLOW"},
+            {"names": ["socket"], "action": "SCMP_ACT_ALLOW", "args": [{"index": 0, "op": "SCMP_CMP_EQ", "value": 2}]},
+            {"names": ["mkdir"], "action": "SCMP_ACT_KILL_PROCESS"}]}))
+        .unwrap()
+    };
+    let same = candidate(&["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"]);
+    let tried = complaining(&base, &same, MACHINE, "/run/l", "token").unwrap();
+    for (name, first, action) in [
+        ("openat", 0, Action::Allow),
+        ("socket", 2, Action::Allow),
+        ("socket", 1, Action::Notify),
+        ("mkdir", 0, Action::Notify),
+        ("getdents64", 0, Action::Notify),
+        ("futex", 0, Action::Allow),
+        // The candidate allows it, and the container was never allowed to make it.
+        ("mount", 0, EPERM),
+        ("umount2", 0, EPERM),
+    ] {
+        assert_eq!(answer(&tried, name, first, 0), action, "{name}({first})");
+    }
+    assert_eq!(tried.at_least_as_strict_as(&base, Strictness::Access), Ok(None));
+    // One that covers fewer architectures: the listener decides.
+    let narrow = complaining(&base, &candidate(&["SCMP_ARCH_X86_64"]), MACHINE, "/run/l", "token").unwrap();
+    for (name, action) in
+        [("openat", Action::Notify), ("mkdir", Action::Notify), ("mount", EPERM), ("write", Action::Allow)]
+    {
+        assert_eq!(answer(&narrow, name, 0, 0), action, "{name}");
+    }
+    assert_eq!(narrow.at_least_as_strict_as(&base, Strictness::Access), Ok(None));
+    let unseen = unseen(&base, &same, MACHINE);
+    assert!(unseen.contains("write") && unseen.contains("futex") && !unseen.contains("read"), "{unseen:?}");
+}
+
+#[test]
+fn what_a_tenant_repeats_takes_no_more_space() {
+    let (base, other) = (runtime_default(&[]), runtime_default(&["CAP_SYS_ADMIN"]));
+    let mut recording = Recording::new(MACHINE);
+    assert!(recording.begin("c", &base).1.is_some());
+    assert_eq!(recording.begin("c", &base), (true, None), "a restart");
+    assert!(recording.begin("c", &other).1.is_some(), "another profile is a loss");
+    assert_eq!(recording.begin("c", &other), (true, None), "which is written once");
+    let lines = (0..10_000).filter(|index| recording.lose(&format!("reason {index}")).is_some()).count();
+    assert!(lines < MAX_LOSSES && recording.losses().count() == MAX_LOSSES);
+    assert!(recording.losses().any(|reason| reason == "there are further reasons"));
+    let begun = (0..1000).filter(|index| recording.begin(&format!("c{index}"), &base).0).count();
+    assert_eq!(begun, MAX_CONTAINERS - 1);
+}
+
+#[test]
+fn parts_of_nodes_are_put_together() {
+    let (plain, admin) = (runtime_default(&[]), runtime_default(&["CAP_SYS_ADMIN"]));
+    let first = recorded(&plain, &[("listen", 0, 0), ("socket", 2, 0)]);
+    let mut second = recorded(&admin, &[("mount", 0, 0), ("ioctl", 0, 0xffff_ffff_ffff_fff0)]);
+    second.lose("something");
+    second.interrupt();
+    for part in [&first, &second] {
+        assert_eq!(Recording::from_document(&part.to_document()).as_ref(), Ok(part), "as it was");
+        let mut resumed = Recording::replay(&part.journal()).unwrap();
+        assert!(!resumed.is_complete(), "a journal without an end is a loss");
+        resumed.losses.clone_from(&part.losses);
+        assert_eq!(&resumed, part);
+    }
+    let all = [first, second];
+    let together = combined(&all).unwrap();
+    assert_eq!(together.calls(), ["ioctl", "listen", "mount", "socket"].into());
+    assert_eq!(together.losses().collect::<Vec<_>>(), ["something"]);
+    // Each node's containers are bounded by the profile that they had there.
+    let profile = combined_profile(&all).unwrap();
+    for (name, action) in [("listen", Action::Allow), ("mount", Action::Allow), ("umount2", EPERM)] {
+        assert_eq!(answer(&profile, name, 0, 0), action, "{name}");
+    }
+    assert_eq!(combined_profile(&[]), Err(RecordingError::Empty));
+    assert_eq!(combined(&[]), None);
+    let document = all[0].to_document();
+    for (case, path, value) in [
+        ("a machine that is not known", "/machine", json!("VAX")),
+        ("a call that is not known", "/containers/0/calls/0/name", json!("listenn")),
+        ("a phase that is not known", "/containers/0/calls/0/phases/0", json!("dawn")),
+        ("an argument that is a number", "/containers/0/calls/1/argument", json!(2)),
+        ("a profile that is none", "/containers/0/base", json!("{}")),
+        ("no losses", "/lossy", json!(null)),
+    ] {
+        let mut document = document.clone();
+        *document.pointer_mut(path).unwrap() = value;
+        assert!(Recording::from_document(&document).is_err(), "{case}");
     }
 }

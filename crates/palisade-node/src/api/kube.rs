@@ -27,6 +27,7 @@ use palisade_base::{
     causes::root_cause,
     time::{rfc3339, rfc3339_micro},
 };
+use palisade_model::profile_recording::{PART_KIND, PART_RESOURCE};
 use serde_json::{Map, Value, json};
 use tracing::warn;
 
@@ -35,6 +36,10 @@ use crate::{
     events::EventRecord,
     guards::{GuardChange, watch::guard_changes},
     pod::RunPod,
+    recording::{
+        objects::{Part, RecordingChange},
+        watch::recording_changes,
+    },
 };
 
 /// The pods of one node on an API server.
@@ -98,6 +103,10 @@ fn lease_resource() -> ApiResource {
         kind: "Lease".to_owned(),
         plural: "leases".to_owned(),
     }
+}
+
+fn part_resource() -> ApiResource {
+    ApiResource { kind: PART_KIND.to_owned(), plural: PART_RESOURCE.to_owned(), ..report_resource() }
 }
 
 fn report_resource() -> ApiResource {
@@ -327,6 +336,20 @@ impl PodSource for KubeSource {
 
     fn guards(&self) -> BoxStream<'static, GuardChange> {
         guard_changes(self.client.clone()).boxed()
+    }
+
+    fn recordings(&self) -> BoxStream<'static, RecordingChange> {
+        recording_changes(self.client.clone()).boxed()
+    }
+
+    fn write_recording(&self, part: Part) -> BoxFuture<'_, Result<(), ApiError>> {
+        async move {
+            let api = self.namespaced(&part.namespace, &part_resource());
+            let params = PatchParams::apply("palisade-kubelet").force();
+            let result = api.patch(&part.name, &params, &Patch::Apply(part.object)).await;
+            result.map(drop).map_err(from_kube_error)
+        }
+        .boxed()
     }
 
     fn write_guard_rows<'a>(

@@ -21,6 +21,7 @@ use crate::{
     events::EventRecord,
     guards::{GuardChange, KnownGuard},
     pod::RunPod,
+    recording::objects::{KnownRecording, Part, RecordingChange},
 };
 
 /// An in-memory API.
@@ -45,6 +46,9 @@ struct State {
     guard_watchers: Vec<mpsc::UnboundedSender<GuardChange>>,
     /// What was requested, and the request as it is now.
     certificates: Vec<(CertificateWish, Value)>,
+    recordings: BTreeMap<String, KnownRecording>,
+    recording_watchers: Vec<mpsc::UnboundedSender<RecordingChange>>,
+    recording_parts: BTreeMap<String, Value>,
 }
 
 impl LocalSource {
@@ -95,6 +99,33 @@ impl LocalSource {
             state.guard_watchers.retain(|watcher| watcher.send(change.clone()).is_ok());
         });
         Ok(())
+    }
+
+    /// Adds or replaces a recording.
+    pub fn put_recording(&self, object: &Value) {
+        let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let key = format!("{}/{}", text("/metadata/namespace"), text("/metadata/name"));
+        let known = KnownRecording::of(object);
+        self.with(|state| {
+            state.recordings.insert(key.clone(), known.clone());
+            let change = RecordingChange::Set(key, Box::new(known));
+            state.recording_watchers.retain(|watcher| watcher.send(change.clone()).is_ok());
+        });
+    }
+
+    /// Removes a recording.
+    pub fn remove_recording(&self, key: &str) {
+        self.with(|state| {
+            state.recordings.remove(key);
+            let change = RecordingChange::Gone(key.to_owned());
+            state.recording_watchers.retain(|watcher| watcher.send(change.clone()).is_ok());
+        });
+    }
+
+    /// What was last written for a recording.
+    #[must_use]
+    pub fn recording_part(&self, key: &str) -> Option<Value> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).recording_parts.get(key).cloned()
     }
 
     /// Which containers each guard covers, as it was last written.
@@ -196,6 +227,24 @@ impl PodSource for LocalSource {
             receiver.recv().await.map(|change| (change, receiver))
         })
         .boxed()
+    }
+
+    fn recordings(&self) -> BoxStream<'static, RecordingChange> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.with(|state| {
+            if sender.send(RecordingChange::All(state.recordings.clone())).is_ok() {
+                state.recording_watchers.push(sender);
+            }
+        });
+        futures::stream::unfold(receiver, |mut receiver| async {
+            receiver.recv().await.map(|change| (change, receiver))
+        })
+        .boxed()
+    }
+
+    fn write_recording(&self, part: Part) -> BoxFuture<'_, Result<(), ApiError>> {
+        self.with(|state| state.recording_parts.insert(part.key, part.object));
+        async { Ok(()) }.boxed()
     }
 
     fn write_guard_rows<'a>(&'a self, _: &'a str, rows: Vec<Value>) -> BoxFuture<'a, Result<(), ApiError>> {

@@ -13,7 +13,11 @@ use serde::Serialize;
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::{guards::GuardChange, pod::RunPod};
+use crate::{
+    guards::GuardChange,
+    pod::RunPod,
+    recording::objects::{Part, RecordingChange},
+};
 
 /// Why the API server did not answer as hoped.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
@@ -98,6 +102,12 @@ pub trait PodSource: Send + Sync + 'static {
     /// Writes which containers of a node each guard covers.
     fn write_guard_rows<'a>(&'a self, node: &'a str, rows: Vec<Value>)
     -> BoxFuture<'a, Result<(), ApiError>>;
+
+    /// The recordings of the cluster, first all of them, then each change.
+    fn recordings(&self) -> BoxStream<'static, RecordingChange>;
+
+    /// Writes what this node has recorded for a recording.
+    fn write_recording(&self, part: Part) -> BoxFuture<'_, Result<(), ApiError>>;
 
     /// A ConfigMap, fresh from the API.
     fn config_map<'a>(

@@ -22,7 +22,7 @@ use tracing::warn;
 use super::{GuardChange, Guards, KnownGuard};
 use crate::nri::plugin;
 
-fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
+pub(crate) fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
     let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     ApiResource {
         group: group.to_owned(),
@@ -43,19 +43,20 @@ fn known(object: &DynamicObject) -> (String, KnownGuard) {
 }
 
 /// The changes of a watch: what begins a list is gathered until it is whole.
-fn changes<K, V: Send + 'static>(
+pub(crate) fn changes<K, V: Send + 'static, C: Clone + PartialEq + Send + 'static>(
     events: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
     what: &'static str,
     read: impl Fn(&K) -> (String, V) + Send + Sync + Copy + 'static,
-    all: impl Fn(BTreeMap<String, V>) -> GuardChange + Send + Copy + 'static,
-    one: impl Fn(String, V) -> GuardChange + Send + Copy + 'static,
-    gone: impl Fn(String) -> GuardChange + Send + Copy + 'static,
-) -> impl Stream<Item = GuardChange> + Send + 'static
+    all: impl Fn(BTreeMap<String, V>) -> C + Send + Copy + 'static,
+    one: impl Fn(String, V) -> C + Send + Copy + 'static,
+    gone: impl Fn(String) -> C + Send + Copy + 'static,
+    unavailable: C,
+) -> impl Stream<Item = C> + Send + 'static
 where
     K: Send + 'static,
 {
-    let state = (Box::pin(events), BTreeMap::new(), false);
-    stream::unfold(state, move |(mut events, mut list, mut failed)| async move {
+    let state = (Box::pin(events), BTreeMap::new(), false, unavailable);
+    stream::unfold(state, move |(mut events, mut list, mut failed, unavailable)| async move {
         loop {
             let change = match events.next().await? {
                 Ok(Event::Init) => {
@@ -81,11 +82,11 @@ where
                     if std::mem::replace(&mut failed, true) {
                         continue;
                     }
-                    GuardChange::Unavailable
+                    unavailable.clone()
                 }
             };
-            let failed = change == GuardChange::Unavailable;
-            return Some((change, (events, list, failed)));
+            let failed = change == unavailable;
+            return Some((change, (events, list, failed, unavailable)));
         }
     })
 }
@@ -101,6 +102,7 @@ pub fn guard_changes(client: Client) -> impl Stream<Item = GuardChange> + Send +
         GuardChange::All,
         |name, guard| GuardChange::Set(name, Box::new(guard)),
         GuardChange::Gone,
+        GuardChange::Unavailable,
     );
     let namespaces: Api<PartialObjectMeta<DynamicObject>> =
         Api::all_with(client, &resource("", "v1", "Namespace", "namespaces"));
@@ -112,6 +114,7 @@ pub fn guard_changes(client: Client) -> impl Stream<Item = GuardChange> + Send +
         GuardChange::AllNamespaces,
         GuardChange::Namespace,
         GuardChange::NamespaceGone,
+        GuardChange::Unavailable,
     );
     Box::pin(stream::select(guards, namespaces))
 }

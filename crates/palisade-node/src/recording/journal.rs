@@ -3,9 +3,9 @@
 //! A process that is killed loses nothing that it has written; the last line of a recording that ended says so.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::Path,
 };
 
@@ -28,6 +28,30 @@ impl Journal {
             }
             Err(source) => Err(RecorderError::Journal { path: shown(), source }),
         }
+    }
+
+    /// What is in a file; none if there is none.
+    pub(super) fn read(path: &Path) -> Result<Option<String>, RecorderError> {
+        match fs::read(path) {
+            // What is no text is no entry, and is reported as such.
+            Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(RecorderError::Journal { path: path.display().to_string(), source }),
+        }
+    }
+
+    /// A file with this text in place of what was there, replaced in one step.
+    pub(super) fn rewrite(path: &Path, text: &str) -> Result<Self, RecorderError> {
+        let failed = |source| RecorderError::Journal { path: path.display().to_string(), source };
+        if let Some(folder) = path.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
+        }
+        let fresh = path.with_extension("fresh");
+        let opened = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh);
+        let mut file = opened.map_err(failed)?;
+        file.write_all(text.as_bytes()).map_err(failed)?;
+        fs::rename(&fresh, path).map_err(failed)?;
+        Ok(Self { file })
     }
 
     /// Writes a line, in one piece.

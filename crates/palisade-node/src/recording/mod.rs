@@ -9,13 +9,18 @@
 //! The recorder decides nothing: calls that the profile denies are denied by the kernel. Its socket is in a folder that only root
 //! may enter, takes connections of its own user alone, and serves containers that it planned itself.
 //!
-//! Leaves to others: which pods are recorded, and what becomes of the result.
+//! A profile is tried out in the same way: the calls that it would deny are counted and continue.
+//!
+//! Leaves to others: which pods are recorded ([`objects`]), and what becomes of the result.
 
 mod journal;
+pub mod objects;
+pub mod report;
 mod session;
+pub mod watch;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs, io,
     os::unix::{
         fs::DirBuilderExt as _,
@@ -23,7 +28,7 @@ use std::{
     },
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -36,18 +41,22 @@ use palisade_model::{
     profile::{
         ProfileRef,
         architecture::Architecture,
-        filter::{Filter, FilterError},
-        recording::{Phase, RecordedCall, Recording, RecordingError, notifying, unconfined},
+        filter::{Action, Answer, Call, Filter, FilterError},
+        recording::{
+            Phase, RecordedCall, Recording, RecordingError, complaining, notifying, unconfined, unseen,
+        },
     },
 };
 use thiserror::Error;
 use tracing::warn;
 
 use self::journal::Journal;
+pub use self::objects::Recordings;
 use crate::{
+    api::PodKey,
     kernel::notify::Notification,
     node_object::machine,
-    pod::{Container, RunPod},
+    pod::Container,
     profiles::{
         Delivery, ProfileError,
         baseline::{BaselineError, Bounds},
@@ -57,6 +66,16 @@ use crate::{
 
 /// How long a container without probes counts as starting.
 const START: Duration = Duration::from_secs(5);
+/// How long a runtime may take to hand a listener over after it started a container.
+const HANDED_OVER_WITHIN: Duration = Duration::from_secs(10);
+/// Containers that one recorder serves at a time. Each takes a thread of the node, and so does each command that is executed in one.
+const MAX_RUNS: usize = 128;
+/// Commands that are executed at a time in one of them.
+const MAX_COMMANDS: usize = 32;
+/// Calls of containers that are counted apart where a profile is tried out.
+const MAX_DENIALS: usize = 1024;
+/// Ids of containers that are remembered.
+const MAX_SEEN: usize = 4096;
 
 /// Why nothing can be recorded.
 #[derive(Debug, Error)]
@@ -92,9 +111,16 @@ pub enum RecorderError {
 
 /// Why one container is not recorded.
 #[derive(Debug, Error)]
-enum PlanError {
+#[allow(missing_docs, reason = "the texts are what there is to know")]
+pub enum PlanError {
     #[error("runtimes apply no profile to privileged containers")]
     Privileged,
+    #[error("the node records {MAX_RUNS} containers for it already")]
+    TooManyRuns,
+    #[error("its recording has too many containers with different names")]
+    TooManyNames,
+    #[error("the profile to try out {0}")]
+    Candidate(#[source] FilterError),
     #[error("its profile cannot be read: {0}")]
     Read(#[from] io::Error),
     #[error("its profile {0}")]
@@ -107,17 +133,45 @@ enum PlanError {
     Delivery(#[from] ProfileError),
 }
 
+/// A container that is about to be recorded.
+#[derive(Debug, Clone, Copy)]
+pub struct Recordable<'a> {
+    /// Its pod.
+    pub pod: &'a PodKey,
+    /// Its name.
+    pub container: &'a str,
+    /// Its list.
+    pub kind: ContainerKind,
+    /// Whether probes decide when it is ready.
+    pub has_probes: bool,
+}
+
+/// A call that a profile would deny, and who makes it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Denial {
+    /// The pod.
+    pub pod: PodKey,
+    /// The container.
+    pub container: String,
+    /// The call.
+    pub call: RecordedCall,
+}
+
 /// One run of a container.
 #[derive(Debug)]
 struct Run {
+    pod: PodKey,
     container: String,
     kind: ContainerKind,
     has_probes: bool,
+    /// The profile that is tried out.
+    candidate: Option<Arc<Filter>>,
+    planned: Instant,
     /// When the runtime handed its listener over.
     began: Option<Instant>,
     /// The runtime's id of it.
     id: Option<String>,
-    is_started: bool,
+    started: Option<Instant>,
     is_ready: bool,
     is_stopping: bool,
     /// Commands that the node itself is about to execute in it.
@@ -148,13 +202,19 @@ struct State {
     journal: Journal,
     /// By the token that the runtime hands over with the listener.
     runs: BTreeMap<String, Run>,
+    /// Ids of containers that are or were served, or of which the loss is known.
+    seen: BTreeSet<String>,
+    /// How often calls were made that a profile would deny.
+    denials: BTreeMap<Denial, u64>,
     /// Whether calls are still written down.
     is_open: bool,
 }
 
 impl State {
-    fn write(&mut self, line: &str) {
-        if let Err(error) = self.journal.append(line) {
+    fn write(&mut self, line: Option<String>) {
+        if let Some(line) = line
+            && let Err(error) = self.journal.append(&line)
+        {
             // The journal has no room for the reason; what is in memory has it.
             self.recording.lose(&format!("the journal could not be written: {error}"));
         }
@@ -163,20 +223,44 @@ impl State {
     fn lose(&mut self, reason: &str) {
         if self.is_open {
             let line = self.recording.lose(reason);
-            self.write(&line);
+            self.write(line);
         }
     }
 
-    /// Runs of which nothing was received although they began.
-    fn find_missing(&mut self) {
+    fn see(&mut self, id: &str) {
+        if self.seen.len() >= MAX_SEEN {
+            self.seen.pop_first();
+        }
+        self.seen.insert(id.to_owned());
+    }
+
+    /// Runs of which nothing was received although they began this long ago.
+    fn find_missing(&mut self, patience: Duration) {
         let mut reasons = Vec::new();
-        for run in self.runs.values_mut().filter(|run| run.is_started && run.began.is_none()) {
-            // Once is enough.
-            run.is_started = false;
-            reasons.push(format!("the runtime handed over no listener for container {:?}", run.container));
+        for run in self.runs.values_mut().filter(|run| run.began.is_none()) {
+            if run.started.is_some_and(|started| started.elapsed() >= patience) {
+                // Once is enough.
+                run.started = None;
+                reasons
+                    .push(format!("the runtime handed over no listener for container {:?}", run.container));
+            }
         }
         for reason in reasons {
             self.lose(&reason);
+        }
+    }
+
+    /// Counts a call that a profile would deny.
+    fn count(&mut self, pod: PodKey, container: String, call: RecordedCall) {
+        let denial = Denial { pod, container, call };
+        if let Some(count) = self.denials.get_mut(&denial) {
+            *count = count.saturating_add(1);
+        } else if self.denials.len() < MAX_DENIALS {
+            self.denials.insert(denial, 1);
+        } else {
+            self.lose(&format!(
+                "more than {MAX_DENIALS} different calls would be denied: others are not counted"
+            ));
         }
     }
 }
@@ -185,6 +269,9 @@ impl State {
 struct Shared {
     state: Mutex<State>,
     is_closed: AtomicBool,
+    machine: Architecture,
+    /// Whether its threads run before those without a real-time priority.
+    is_first: bool,
 }
 
 impl Shared {
@@ -212,6 +299,7 @@ impl Shared {
         let Some(run) = state.runs.get(token) else { return };
         let phase = phase.unwrap_or_else(|| run.phase());
         let container = run.container.clone();
+        let tried = run.candidate.as_ref().map(|candidate| (run.pod.clone(), Arc::clone(candidate)));
         let Some(recorded) = RecordedCall::reported(call.audit, call.number, &call.arguments) else {
             let (number, audit) = (call.number, call.audit);
             state.lose(&format!(
@@ -219,9 +307,16 @@ impl Shared {
             ));
             return;
         };
-        if let Some(line) = state.recording.note(&container, recorded, phase) {
-            state.write(&line);
+        if let Some((pod, candidate)) = tried {
+            let (architecture, syscall) = (recorded.architecture, Some(recorded.syscall));
+            let made = Call { architecture, syscall, arguments: call.arguments };
+            if matches!(candidate.answer(&made, self.machine), Answer::Action(Action::Allow | Action::Log)) {
+                return;
+            }
+            state.count(pod, container.clone(), recorded);
         }
+        let line = state.recording.note(&container, recorded, phase);
+        state.write(line);
     }
 }
 
@@ -234,20 +329,60 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Listens on a socket of its own in `folder`, and keeps its journal in a new file.
+    /// Listens on a socket of its own in `folder`, and keeps its journal in a new file. Its threads run before others, because
+    /// whoever runs the workload waits for it.
     pub fn start(folder: &Path, journal: &Path) -> Result<Self, RecorderError> {
         let machine = Architecture::of_go(machine()).ok_or(RecorderError::Machine(machine()))?;
-        let journal = Journal::create(journal)?;
+        Self::begin(folder, Journal::create(journal)?, Recording::new(machine), machine, true)
+    }
+
+    /// The same for a workload of somebody else, whose calls must not take the processors of a node from others. A journal that is
+    /// there was left by a recorder that did not end: what it holds is a part of the recording, and the rest is reported as lost.
+    pub fn resume(folder: &Path, journal: &Path) -> Result<Self, RecorderError> {
+        let machine = Architecture::of_go(machine()).ok_or(RecorderError::Machine(machine()))?;
+        let recording = match Journal::read(journal)? {
+            None => Recording::new(machine),
+            // No container had begun.
+            Some(text) if text.is_empty() => Recording::new(machine),
+            Some(text) => Recording::replay(&text).unwrap_or_else(|error| {
+                let mut recording = Recording::new(machine);
+                recording.lose(&format!("the journal of the recorder before cannot be read: {error}"));
+                recording
+            }),
+        };
+        let journal = Journal::rewrite(journal, &recording.journal())?;
+        Self::begin(folder, journal, recording, machine, false)
+    }
+
+    fn begin(
+        folder: &Path,
+        journal: Journal,
+        recording: Recording,
+        machine: Architecture,
+        is_first: bool,
+    ) -> Result<Self, RecorderError> {
         let socket = folder.join(format!("{}.sock", uuid::Uuid::new_v4().simple()));
         let failed = |source| RecorderError::Socket { path: socket.display().to_string(), source };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
         let listener = UnixListener::bind(&socket).map_err(failed)?;
-        let state =
-            State { recording: Recording::new(machine), journal, runs: BTreeMap::new(), is_open: true };
-        let shared = Arc::new(Shared { state: Mutex::new(state), is_closed: AtomicBool::new(false) });
+        let state = State {
+            recording,
+            journal,
+            runs: BTreeMap::new(),
+            seen: BTreeSet::new(),
+            denials: BTreeMap::new(),
+            is_open: true,
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            is_closed: AtomicBool::new(false),
+            machine,
+            is_first,
+        });
         let own = Arc::clone(&shared);
         thread::Builder::new()
             .name("recorder".to_owned())
+            .stack_size(session::STACK)
             .spawn(move || session::accept(&listener, &own))
             .map_err(failed)?;
         Ok(Self { shared, machine, socket })
@@ -260,34 +395,81 @@ impl Recorder {
     }
 
     /// The profile of a container that is about to be created, and the token of its run.
-    pub fn plan(
-        &self,
-        container: &str,
-        kind: ContainerKind,
-        has_probes: bool,
-        base: &Filter,
-    ) -> Result<(Filter, String), RecordingError> {
+    pub fn plan(&self, what: Recordable<'_>, base: &Filter) -> Result<(Filter, String), PlanError> {
         let token = uuid::Uuid::new_v4().simple().to_string();
-        let profile = notifying(base, self.machine, &self.socket.to_string_lossy(), &token)?;
+        self.expect(what, base, token.clone(), None)?;
+        let profile = notifying(base, self.machine, &self.socket.to_string_lossy(), &token);
+        Ok((profile.inspect_err(|_| self.forget(&token))?, token))
+    }
+
+    /// The same for a container in which a profile is tried out.
+    pub fn try_out(
+        &self,
+        what: Recordable<'_>,
+        base: &Filter,
+        candidate: &Filter,
+    ) -> Result<(Filter, String), PlanError> {
+        let token = uuid::Uuid::new_v4().simple().to_string();
+        let socket = self.socket.to_string_lossy();
+        self.expect(what, base, token.clone(), Some(Arc::new(candidate.clone())))?;
+        let profile = complaining(base, candidate, self.machine, &socket, &token);
+        let profile = profile.inspect_err(|_| self.forget(&token))?;
+        let unseen: Vec<&str> = unseen(base, candidate, self.machine).into_iter().collect();
+        if !unseen.is_empty() {
+            self.lose(&format!(
+                "the profile denies {} to container {:?}, and no listener sees whether they are made",
+                unseen.join(", "),
+                what.container
+            ));
+        }
+        Ok((profile, token))
+    }
+
+    /// A run that does not come after all.
+    fn forget(&self, token: &str) {
+        self.shared.lock().runs.remove(token);
+    }
+
+    /// Makes room for a run; before its profile is made, which takes longer.
+    fn expect(
+        &self,
+        what: Recordable<'_>,
+        base: &Filter,
+        token: String,
+        candidate: Option<Arc<Filter>>,
+    ) -> Result<(), PlanError> {
         let mut state = self.shared.lock();
-        state.find_missing();
-        state.runs.retain(|_, run| run.container != container || run.open > 0);
-        let line = state.recording.begin(container, base);
-        state.write(&line);
+        state.find_missing(HANDED_OVER_WITHIN);
+        // One that was not created after all is planned again.
+        state.runs.retain(|_, run| {
+            let is_replaced = run.container == what.container && run.pod.uid == what.pod.uid;
+            run.open > 0 || !(is_replaced || run.planned.elapsed() > Duration::from_mins(10))
+        });
+        if state.runs.len() >= MAX_RUNS {
+            return Err(PlanError::TooManyRuns);
+        }
+        let (is_begun, line) = state.recording.begin(what.container, base);
+        state.write(line);
+        if !is_begun {
+            return Err(PlanError::TooManyNames);
+        }
         let run = Run {
-            container: container.to_owned(),
-            kind,
-            has_probes,
+            pod: what.pod.clone(),
+            container: what.container.to_owned(),
+            kind: what.kind,
+            has_probes: what.has_probes,
+            candidate,
+            planned: Instant::now(),
             began: None,
             id: None,
-            is_started: false,
+            started: None,
             is_ready: false,
             is_stopping: false,
             expected: Vec::new(),
             open: 0,
         };
-        state.runs.insert(token.clone(), run);
-        Ok((profile, token))
+        state.runs.insert(token, run);
+        Ok(())
     }
 
     /// Writes down that something is missing.
@@ -307,9 +489,9 @@ impl Recorder {
     pub fn finish(&self) -> Recording {
         let mut state = self.shared.lock();
         if state.is_open {
-            state.find_missing();
+            state.find_missing(Duration::ZERO);
             let line = state.recording.end();
-            state.write(&line);
+            state.write(Some(line));
             state.is_open = false;
         }
         state.recording.clone()
@@ -319,6 +501,31 @@ impl Recorder {
     #[must_use]
     pub fn so_far(&self) -> Recording {
         self.shared.lock().recording.clone()
+    }
+
+    /// How often each call was made that a profile would deny.
+    #[must_use]
+    pub fn denials(&self) -> BTreeMap<Denial, u64> {
+        self.shared.lock().denials.clone()
+    }
+
+    /// Whether it serves no container and expects none. Commands cannot be executed in a container whose recorder is gone.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.shared.lock().runs.is_empty()
+    }
+
+    /// Whether it serves or served a container, or the loss of it is known.
+    #[must_use]
+    pub fn has_seen(&self, id: &str) -> bool {
+        self.shared.lock().seen.contains(id)
+    }
+
+    /// Reports a running container that it does not serve, once.
+    fn miss(&self, id: &str, reason: &str) {
+        let mut state = self.shared.lock();
+        state.see(id);
+        state.lose(reason);
     }
 }
 
@@ -331,72 +538,6 @@ impl Drop for Recorder {
     }
 }
 
-/// The recordings of a node.
-#[derive(Debug, Clone, Default)]
-pub struct Recordings(Arc<RwLock<Vec<Arc<Recorder>>>>);
-
-impl Recordings {
-    /// Records every pod from now on.
-    pub fn record_all(&self, recorder: Arc<Recorder>) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).push(recorder);
-    }
-
-    /// Records no more pods; containers that run are served until they end.
-    pub fn stop(&self, recorder: &Arc<Recorder>) {
-        let mut recorders = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        recorders.retain(|known| !Arc::ptr_eq(known, recorder));
-    }
-
-    /// What records a pod.
-    #[must_use]
-    pub fn of_pod(&self, _pod: &RunPod) -> Option<Arc<Recorder>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).first().cloned()
-    }
-
-    fn each(&self, act: impl Fn(&Recorder)) {
-        for recorder in self.0.read().unwrap_or_else(PoisonError::into_inner).iter() {
-            act(recorder);
-        }
-    }
-
-    /// A container's probes succeed.
-    pub(crate) fn ready(&self, id: &str) {
-        self.each(|recorder| recorder.change(id, |run| run.is_ready = true));
-    }
-
-    /// A container is about to be stopped.
-    pub(crate) fn stopping(&self, id: &str) {
-        self.each(|recorder| recorder.change(id, |run| run.is_stopping = true));
-    }
-
-    /// The node executes a command in a container until the result is dropped.
-    pub(crate) fn executing(&self, id: &str, phase: Phase) -> Executing {
-        self.each(|recorder| recorder.change(id, |run| run.expected.push(phase)));
-        Executing { recordings: self.clone(), id: id.to_owned(), phase }
-    }
-}
-
-/// A command that the node executes.
-#[derive(Debug)]
-pub(crate) struct Executing {
-    recordings: Recordings,
-    id: String,
-    phase: Phase,
-}
-
-impl Drop for Executing {
-    fn drop(&mut self) {
-        let phase = self.phase;
-        self.recordings.each(|recorder| {
-            recorder.change(&self.id, |run| {
-                if let Some(position) = run.expected.iter().position(|known| *known == phase) {
-                    run.expected.swap_remove(position);
-                }
-            });
-        });
-    }
-}
-
 /// A container that is recorded.
 #[derive(Debug)]
 pub(crate) struct Recorded {
@@ -405,10 +546,19 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
+    /// The runtime created it.
+    pub(crate) fn created(&self, id: &str) {
+        let mut state = self.recorder.shared.lock();
+        state.see(id);
+        if let Some(run) = state.runs.get_mut(&self.token) {
+            run.id = Some(id.to_owned());
+        }
+    }
+
     /// The runtime started it.
     pub(crate) fn started(&self) {
         if let Some(run) = self.recorder.shared.lock().runs.get_mut(&self.token) {
-            run.is_started = true;
+            run.started = Some(Instant::now());
         }
     }
 }
@@ -416,13 +566,15 @@ impl Recorded {
 /// What the runtime is given for a container that may be recorded. A container that cannot be recorded runs as it would without,
 /// and the recording is lossy.
 pub(crate) fn deliver(
-    recorder: Arc<Recorder>,
+    plan: RecordingPlan,
     delivery: Option<Delivery>,
-    (kind, container): (ContainerKind, &Container),
+    (pod, kind, container): (&PodKey, ContainerKind, &Container),
     context: &EffectiveContext<'_>,
     bounds: &Bounds,
 ) -> (Option<Delivery>, Option<Recorded>) {
-    match plan(&recorder, delivery.as_ref(), (kind, container), context, bounds) {
+    let RecordingPlan { recorder, candidate } = plan;
+    let what = Recordable { pod, container: &container.name, kind, has_probes: container.has_probes() };
+    match planned(&recorder, candidate, delivery.as_ref(), what, context, bounds) {
         Ok((planned, token)) => (Some(planned), Some(Recorded { recorder, token })),
         Err(error) => {
             let reason = format!("container {:?} is not recorded: {error}", container.name);
@@ -433,10 +585,19 @@ pub(crate) fn deliver(
     }
 }
 
-fn plan(
+/// Who records a container, and for what.
+#[derive(Debug)]
+pub(crate) struct RecordingPlan {
+    pub(crate) recorder: Arc<Recorder>,
+    /// The profile that is tried out, if one is, or why there is none.
+    pub(crate) candidate: Option<Result<Delivery, ProfileError>>,
+}
+
+fn planned(
     recorder: &Recorder,
+    candidate: Option<Result<Delivery, ProfileError>>,
     delivery: Option<&Delivery>,
-    (kind, container): (ContainerKind, &Container),
+    what: Recordable<'_>,
     context: &EffectiveContext<'_>,
     bounds: &Bounds,
 ) -> Result<(Delivery, String), PlanError> {
@@ -451,7 +612,14 @@ fn plan(
         }
         (None, _) => bounds.runtime_default()?,
     };
-    let (profile, token) = recorder.plan(&container.name, kind, container.has_probes(), &base)?;
+    let (profile, token) = match candidate {
+        None => recorder.plan(what, &base)?,
+        Some(candidate) => {
+            let text = fs::read_to_string(&candidate?.path)?;
+            let candidate = Filter::parse(&text).map_err(PlanError::Candidate)?;
+            recorder.try_out(what, &base, &candidate)?
+        }
+    };
     let shown = delivery.map_or_else(|| "the recorder's profile".to_owned(), |own| own.shown.clone());
     let text = profile.to_oci().to_string();
     let own = sealed(shown.clone(), text.as_bytes(), &shown)?;

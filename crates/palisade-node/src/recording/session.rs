@@ -25,13 +25,15 @@ use serde::Deserialize;
 use thiserror::Error;
 use tracing::{debug, warn};
 
-use super::Shared;
+use super::{MAX_COMMANDS, Shared};
 use crate::kernel::notify::{Listener, run_first};
 
 /// Far more than a container's state with its annotations.
 const MAX_STATE: usize = 1 << 20;
 /// How long a runtime takes to send it, at most.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A listener's thread needs little.
+pub(super) const STACK: usize = 256 << 10;
 /// Descriptors that are taken with one message.
 const MAX_DESCRIPTORS: usize = 4;
 
@@ -50,6 +52,8 @@ enum HandoverError {
     NoListener,
     #[error("the container is not one that is recorded")]
     Unknown,
+    #[error("more than {MAX_COMMANDS} commands are executed in the container at a time")]
+    TooMany,
 }
 
 /// `ContainerProcessState`
@@ -83,7 +87,8 @@ pub(super) fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
             return;
         }
         let own = Arc::clone(shared);
-        let spawned = thread::Builder::new().name("recording".to_owned()).spawn(move || {
+        let builder = thread::Builder::new().name("recording".to_owned()).stack_size(STACK);
+        let spawned = builder.spawn(move || {
             if let Err(error) = serve(&stream, &own) {
                 warn!(%error, "a connection to the recorder gave no listener");
             }
@@ -102,6 +107,14 @@ fn serve(stream: &UnixStream, shared: &Shared) -> Result<(), HandoverError> {
     let command = {
         let mut state = shared.lock();
         let run = state.runs.get_mut(&token).ok_or(HandoverError::Unknown)?;
+        if run.open > MAX_COMMANDS {
+            let container = run.container.clone();
+            state.lose(&format!(
+                "{} in container {container:?}: the calls of others failed with ENOSYS",
+                HandoverError::TooMany
+            ));
+            return Err(HandoverError::TooMany);
+        }
         run.id = Some(process.state.id);
         run.open += 1;
         if is_first {
@@ -116,7 +129,9 @@ fn serve(stream: &UnixStream, shared: &Shared) -> Result<(), HandoverError> {
     };
     debug!(is_first, pid = process.pid, "listening");
     let listener = Listener::from(listener);
-    run_first();
+    if shared.is_first {
+        run_first();
+    }
     let mut has_executed = false;
     let ended = loop {
         match listener.receive() {
@@ -140,6 +155,12 @@ fn serve(stream: &UnixStream, shared: &Shared) -> Result<(), HandoverError> {
     }
     if let Some(run) = state.runs.get_mut(&token) {
         run.open = run.open.saturating_sub(1);
+        // No process has its filter any more: the container has ended.
+        if run.open == 0
+            && let Some(id) = state.runs.remove(&token).and_then(|run| run.id)
+        {
+            state.see(&id);
+        }
     }
     Ok(())
 }

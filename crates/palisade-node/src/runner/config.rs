@@ -171,6 +171,8 @@ pub struct ContainerParts<'a> {
     pub seccomp_profile_hash: Option<&'a str>,
     /// SHA-256 of what its source held, if it was combined with a baseline.
     pub seccomp_source_hash: Option<&'a str>,
+    /// Whether its calls wait for a recorder.
+    pub is_recorded: bool,
     /// Where things are.
     pub paths: &'a PodPaths,
     /// The file for `/etc/hosts`, if the container gets one.
@@ -299,6 +301,9 @@ pub fn container_config(parts: ContainerParts<'_>) -> Result<ContainerConfig, Mo
     }
     if let Some(hash) = parts.seccomp_source_hash {
         annotations.insert(labels::SECCOMP_SOURCE_HASH.to_owned(), hash.to_owned());
+    }
+    if parts.is_recorded {
+        annotations.insert(labels::RECORDED.to_owned(), String::new());
     }
     Ok(ContainerConfig {
         metadata: Some(ContainerMetadata { name: container.name.clone(), attempt: restart_count }),

@@ -34,6 +34,8 @@ pub mod labels {
     pub const SECCOMP_PROFILE_HASH: &str = "palisade.dev/seccomp-profile-hash";
     /// SHA-256 of what its source held, where that was combined with a baseline.
     pub const SECCOMP_SOURCE_HASH: &str = "palisade.dev/seccomp-profile-source-hash";
+    /// The calls of the container wait for a recorder of the node.
+    pub const RECORDED: &str = "palisade.dev/recorded";
     /// The security part of the pod as the node was given it, so that it can be compared without an API server.
     pub const DECLARED: &str = "palisade.dev/declared";
     /// Where a kubelet got a pod from; it is on every sandbox that a kubelet makes, whatever the pod's author writes.

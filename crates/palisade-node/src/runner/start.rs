@@ -34,7 +34,7 @@ use crate::{
     node::Node,
     pod::{Container, RunPod},
     profiles::{Delivery, ProfileError, Sources, baseline::Bounds, deliver, guard, localhost::ProfileFolder},
-    recording::{self, Recorded},
+    recording::{self, Recorded, RecordingPlan},
     volumes::HostVolume,
 };
 
@@ -119,6 +119,9 @@ pub(super) async fn start(
     };
     // The runtime has read the profile; the memory file is not needed any more.
     drop(delivery);
+    if let Some(recorded) = &recorded {
+        recorded.created(&id);
+    }
     let minor = node.config.compat.kubelet.minor();
     record(EventType::Normal, "Created", &created_text(minor, &container.name));
     if let Err(error) = node.runtime.start_container(&id).await {
@@ -258,7 +261,18 @@ async fn prepare(
     let delivery = with_guards(node, pod, container, (&resolved, delivery), &folder, &bounds);
     app_armor_is_loaded(node, &context)?;
     let (delivery, recorded) = match node.recordings.of_pod(pod) {
-        Some(recorder) => recording::deliver(recorder, delivery, (kind, container), &context, &bounds),
+        Some((recorder, profile)) => {
+            let candidate = match profile {
+                None => None,
+                Some((name, key)) => {
+                    let profile = ProfileRef::ConfigMap { name: name.into(), key: key.into() };
+                    let namespace = &pod.key.namespace;
+                    deliver(&profile, namespace, &folder, &sources, kubelet, &bounds).await.transpose()
+                }
+            };
+            let plan = RecordingPlan { recorder, candidate };
+            recording::deliver(plan, delivery, (&pod.key, kind, container), &context, &bounds)
+        }
         None => (delivery, None),
     };
 
@@ -302,6 +316,7 @@ async fn prepare(
         security_context,
         seccomp_profile_hash: delivery.as_ref().and_then(|delivery| delivery.hash.as_deref()),
         seccomp_source_hash: delivery.as_ref().and_then(|delivery| delivery.source_hash.as_deref()),
+        is_recorded: recorded.is_some(),
         paths: place.paths,
         hosts_file: hosts_file.as_deref(),
         node_memory: node.memory(),

@@ -21,7 +21,11 @@ use palisade_model::{
     },
 };
 use palisade_node::{
-    kernel::seccomp::recorded_in_vain, pod::RunPod, profiles::baseline::Bounds, recording::Recorder,
+    api::PodKey,
+    kernel::seccomp::recorded_in_vain,
+    pod::RunPod,
+    profiles::baseline::Bounds,
+    recording::{Recordable, Recorder},
 };
 use palisade_testkit::{
     images::{self, Image},
@@ -57,25 +61,38 @@ fn result(child: Child) -> (u64, u64) {
     (time.parse().unwrap(), missing.parse().unwrap())
 }
 
+fn pod() -> PodKey {
+    PodKey { namespace: "default".to_owned(), name: "p".to_owned(), uid: "u".to_owned() }
+}
+
+fn recordable(pod: &PodKey, kind: ContainerKind) -> Recordable<'_> {
+    Recordable { pod, container: "c", kind, has_probes: false }
+}
+
 /// The names of the first calls that the caller makes and a recorder sees.
-fn recordable(count: usize) -> BTreeSet<&'static str> {
+fn seen_calls(count: usize) -> BTreeSet<&'static str> {
     let names: BTreeSet<_> = recorded_in_vain().take(count).map(Syscall::name).collect();
     assert_eq!(names.len(), count);
     names
 }
 
-/// `PALISADE_RECORDINGS=1000` tries as many.
+/// `cargo xtask bench` records a thousand of them.
 #[test]
 fn three_hundred_calls_of_a_short_process_are_recorded_whole() {
-    let runs: usize = std::env::var("PALISADE_RECORDINGS").map_or(50, |runs| runs.parse().unwrap());
-    let planned = recordable(300);
+    let (whole, longest) = record_whole(50);
+    println!("{whole} of 50 recorded whole, 300 calls in at most {longest} µs");
+}
+
+/// How many recordings of 300 calls are whole, and the longest time that the calls took.
+fn record_whole(runs: usize) -> (usize, u64) {
+    let planned = seen_calls(300);
     let folder = tempfile::tempdir().unwrap();
     let base = unconfined(MACHINE).unwrap();
     let (mut whole, mut longest) = (0, 0);
     for run in 0..runs {
         let journal = folder.path().join(run.to_string());
         let recorder = Recorder::start(&folder.path().join("sockets"), &journal).unwrap();
-        let (profile, token) = recorder.plan("c", ContainerKind::App, false, &base).unwrap();
+        let (profile, token) = recorder.plan(recordable(&pod(), ContainerKind::App), &base).unwrap();
         let socket = recorder.socket().to_str().unwrap();
         let (time, _) = result(caller(socket, &token, &profile.to_oci().to_string(), 300, 1));
         let recording = recorder.finish();
@@ -87,7 +104,31 @@ fn three_hundred_calls_of_a_short_process_are_recorded_whole() {
         whole += 1;
         longest = longest.max(time);
     }
-    println!("{whole} of {runs} recorded whole, 300 calls in at most {longest} µs");
+    (whole, longest)
+}
+
+/// The time of a call with the profile that `of` makes of that of a recorder, in microseconds.
+fn time_of_call(of: impl Fn(Filter) -> Filter) -> f64 {
+    let folder = tempfile::tempdir().unwrap();
+    let base = unconfined(MACHINE).unwrap();
+    let recorder = Recorder::resume(&folder.path().join("sockets"), &folder.path().join("journal")).unwrap();
+    let (profile, token) = recorder.plan(recordable(&pod(), ContainerKind::App), &base).unwrap();
+    let rounds = 50;
+    let profile = of(profile).to_oci().to_string();
+    let (time, _) = result(caller(recorder.socket().to_str().unwrap(), &token, &profile, 300, rounds));
+    std::time::Duration::from_micros(time).as_secs_f64() * 1e6
+        / f64::from(300 * u16::try_from(rounds).unwrap())
+}
+
+/// What recording costs: a measurement for `cargo xtask bench`, which reads what is printed here.
+#[test]
+fn measures_recordings() {
+    let (whole, longest) = record_whole(1000);
+    let best = |time: &dyn Fn() -> f64| (0..5).map(|_| time()).fold(f64::MAX, f64::min);
+    let recorded = best(&|| time_of_call(|profile| profile));
+    let plain = best(&|| time_of_call(|_| unconfined(MACHINE).unwrap()));
+    println!("{}", json!({"whole": whole, "longestUs": longest, "recordedUs": recorded, "plainUs": plain}));
+    assert_eq!(whole, 1000);
 }
 
 #[test]
@@ -130,11 +171,11 @@ fn a_recorder_serves_what_it_planned_and_denies_what_the_profile_denies() {
     let recorder = Arc::new(Recorder::start(&sockets, &folder.path().join("journal")).unwrap());
     let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&sockets).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o700);
-    let names: Vec<&str> = recordable(20).into_iter().collect();
+    let names: Vec<&str> = seen_calls(20).into_iter().collect();
     let denied = json!({"defaultAction": "SCMP_ACT_ALLOW", "architectures": ["SCMP_ARCH_X86_64"],
         "syscalls": [{"names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": 38}]});
     let base = Filter::read(&denied).unwrap();
-    let (profile, token) = recorder.plan("c", ContainerKind::Init, false, &base).unwrap();
+    let (profile, token) = recorder.plan(recordable(&pod(), ContainerKind::Init), &base).unwrap();
     let socket = recorder.socket().to_str().unwrap();
     let profile = profile.to_oci().to_string();
     // Without the token there is no recorder: every call fails, and none is recorded.
