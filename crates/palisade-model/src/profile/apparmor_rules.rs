@@ -734,7 +734,7 @@ mod tests {
             ("a log that is filled", "audit file,", "audit is not allowed", "file,"),
             ("a log that is filled by denials", "audit deny /x r,", "audit is not allowed", "deny /x r,"),
             ("hidden after a qualifier", "deny include <x>,", "include is not allowed", "deny /include r,"),
-            ("variables of the node", "@{HOME}/** rw,", "variables are defined on the node", "/home/** rw,"),
+            ("variables of the node", "@{HOME}/** rw,", "variables are defined on the node", "/srv/** rw,"),
             ("a variable of its own", "@{X}=/etc", "variables are defined on the node", "/etc r,"),
             ("a quoted path", "\"/etc/a b\" r,", "quotes and escapes", "/etc/a?b r,"),
             ("an escape", "/etc/a\\040b r,", "quotes and escapes", "/etc/a*b r,"),
