@@ -237,7 +237,10 @@ impl Api {
             return Ok(decision.reason);
         }
         let resource = GroupName::new(attributes.group, attributes.resource);
-        Err(Status::forbidden(resource, attributes.name, &attributes.refusal(user)))
+        let refusal = attributes.refusal(user);
+        let refusal =
+            if decision.reason.is_empty() { refusal } else { format!("{refusal}: {}", decision.reason) };
+        Err(Status::forbidden(resource, attributes.name, &refusal))
     }
 }
 

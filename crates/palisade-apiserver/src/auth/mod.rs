@@ -8,6 +8,7 @@ pub mod bootstrap;
 pub mod escalation;
 pub mod impersonate;
 pub(crate) mod node;
+mod node_denials;
 pub mod rbac;
 pub mod review;
 pub mod token;

@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use palisade_apimachinery::rest::path::Get as _;
 use serde_json::Value;
 
+use super::node_denials::denial;
 use super::rbac::{AccessDecision, Attributes, PolicyRule};
 use super::{UserInfo, bootstrap};
 use crate::meta;
@@ -147,8 +148,12 @@ impl NodeAuthorizer {
 
     /// Whether a kubelet may do this; what is not allowed here may still be by a role.
     pub(crate) fn authorize(&self, user: &UserInfo, attributes: &Attributes<'_>) -> AccessDecision {
-        let allowed = node_of(user).is_some_and(|node| !node.is_empty() && self.allows(node, attributes));
-        AccessDecision { allowed, reason: String::new() }
+        let Some(node) = node_of(user).filter(|node| !node.is_empty()) else {
+            return AccessDecision::default();
+        };
+        let allowed = self.allows(node, attributes);
+        let reason = if allowed { String::new() } else { denial(node, attributes) };
+        AccessDecision { allowed, reason }
     }
 
     fn allows(&self, node: &str, request: &Attributes<'_>) -> bool {

@@ -94,7 +94,7 @@ impl<'a> Attributes<'a> {
 pub struct AccessDecision {
     /// Whether it is allowed.
     pub allowed: bool,
-    /// By which binding.
+    /// By which binding, or why a kubelet is denied.
     pub reason: String,
 }
 
@@ -295,10 +295,11 @@ impl Authorizer {
         if user.in_group(MASTERS) {
             return AccessDecision { allowed: true, reason: String::new() };
         }
+        let mut denied = AccessDecision::default();
         if user.in_group(NODES) {
-            let decision = self.nodes.authorize(user, attributes);
-            if decision.allowed {
-                return decision;
+            denied = self.nodes.authorize(user, attributes);
+            if denied.allowed {
+                return denied;
             }
         }
         let index = self.index();
@@ -317,7 +318,7 @@ impl Authorizer {
                 return AccessDecision { allowed: true, reason };
             }
         }
-        AccessDecision::default()
+        denied
     }
 
     /// Every rule that applies to a user in a namespace.

@@ -306,7 +306,7 @@ async fn kubectl_applies_the_manifests_twice_without_changes() {
         let documents: Vec<&str> =
             text.split("---\n").filter(|text| !text.contains("\nkind: ValidatingAdmissionPolicy")).collect();
         let (count, text) = (documents.len(), documents.join("---\n"));
-        assert_eq!(count, 27, "{arguments:?}");
+        assert_eq!(count, 30, "{arguments:?}");
         let (first, second) = tokio::task::spawn_blocking({
             let kubeconfig = kubeconfig.clone();
             move || (apply(&text, &kubeconfig), apply(&text, &kubeconfig))

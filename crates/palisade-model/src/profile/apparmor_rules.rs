@@ -660,7 +660,7 @@ mod tests {
                 "a file of the node, the old way",
                 "#include <abstractions/base>",
                 "include is not allowed",
-                "# includes nothing",
+                "# nothing is included",
             ),
             (
                 "a file of the node, with a space",

@@ -31,7 +31,9 @@ use tokio::{task::JoinSet, time::Instant};
 use tracing::{info, warn};
 
 use self::{
-    plan::{ProfileRow, ProfileState, Wanted, is_to_load, named_in, object_of, status, unwanted, wanted},
+    plan::{
+        ProfileRow, ProfileState, Wanted, is_of, is_to_load, named_in, object_of, status, unwanted, wanted,
+    },
     watch::{Watched, follow_namespaces, follow_profiles},
 };
 use crate::{
@@ -299,7 +301,8 @@ impl Keeper {
             return Err(NotRemoved::Named);
         }
         // As late as possible: a container that starts from here on does not find the profile, or loses it.
-        if profiles_of_processes(&self.host.proc).map_err(NotRemoved::Processes)?.contains(name) {
+        let used = profiles_of_processes(&self.host.proc).map_err(NotRemoved::Processes)?;
+        if used.iter().any(|used| is_of(used, name)) {
             return Err(NotRemoved::Used);
         }
         let since = since.unwrap_or_else(Instant::now);

@@ -147,7 +147,8 @@ pub(super) fn is_to_load(
         || kernel.get(name).map(String::as_str) != Some(wanted.mode.kernel_word())
 }
 
-/// Profiles of ours that the kernel has and no object asks for. Others' names are never among them.
+/// Profiles of ours that the kernel has and no object asks for. Others' names are never among them, and neither are children of
+/// profiles: the kernel makes them for programs that a profile in the mode `Complain` does not name, and they go with it.
 pub(super) fn unwanted<'k>(
     wanted: &BTreeMap<String, Wanted>,
     kernel: &'k BTreeMap<String, String>,
@@ -155,7 +156,7 @@ pub(super) fn unwanted<'k>(
     kernel
         .keys()
         .map(String::as_str)
-        .filter(|name| name.starts_with(PREFIX))
+        .filter(|name| name.starts_with(PREFIX) && !name.contains("//"))
         .filter(|name| !wanted.contains_key(*name))
         .collect::<Vec<_>>()
         .into_iter()
@@ -180,6 +181,11 @@ pub fn named_in(pod: &Value) -> BTreeSet<String> {
         search(&pod["metadata"]["annotations"], &mut found);
     }
     found
+}
+
+/// Whether a process with the label `used` has a profile or a child of it. Both are unconfined once the profile is removed.
+pub(super) fn is_of(used: &str, name: &str) -> bool {
+    used.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("//"))
 }
 
 /// The namespace and name in the kernel's name of a profile.
@@ -258,9 +264,23 @@ mod tests {
             ("palisade/shop/old", "enforce"),
             ("/usr/sbin/ntpd", "enforce"),
             ("palisade-lab", "enforce"),
+            ("palisade/shop/old//null-/bin/sh", "complain"),
         ]);
         assert_eq!(unwanted(&wanted, &kernel).collect::<Vec<_>>(), ["palisade/shop/old"]);
         assert_eq!(object_of("palisade/shop/old"), ("shop", "old"));
+    }
+
+    #[test]
+    fn a_process_with_a_child_of_a_profile_has_the_profile() {
+        for (used, expected) in [
+            ("palisade/lab/log", true),
+            ("palisade/lab/log//null-/bin/busybox", true),
+            ("palisade/lab/log2", false),
+            ("palisade/lab/lo", false),
+            ("unconfined", false),
+        ] {
+            assert_eq!(is_of(used, "palisade/lab/log"), expected, "{used}");
+        }
     }
 
     #[test]

@@ -48,18 +48,19 @@ for log in /var/lib/palisade/logs/*/c/0.log; do
 done
 echo; echo "ROWS $(cat /tmp/api/apparmor.json)"
 profiles=/sys/kernel/security/apparmor/profiles
-echo "LOADED $(grep ^palisade/ $profiles | sort | tr '\n' ';')"
+# Without those that the kernel makes for programs of a profile in the mode Complain.
+echo "LOADED $(grep ^palisade/ $profiles | grep -v // | sort | tr '\n' ';')"
 # Its object is gone, and a container runs with it: it stays. Then the container is gone as well.
 rm /tmp/api/apparmor/web.json
 sleep 8
-echo "KEPT $(grep ^palisade/ $profiles | sort | tr '\n' ';')"
+echo "KEPT $(grep ^palisade/ $profiles | grep -v // | sort | tr '\n' ';')"
 echo "REMOVING $(cat /tmp/api/apparmor.json)"
 rm /tmp/api/objects/ns-web.json
 tries=0
 while grep -q '^palisade/shop/web ' $profiles; do
   tries=$((tries+1)); [ $tries -gt 600 ] && break; sleep 0.2
 done
-echo "LEFT $(grep ^palisade/ $profiles | sort | tr '\n' ';')"
+echo "LEFT $(grep ^palisade/ $profiles | grep -v // | sort | tr '\n' ';')"
 tail -3 /tmp/agent.log
 exit 0
 "#;
