@@ -49,6 +49,7 @@ fn every_object_is_printed_once() {
     insta::assert_snapshot!(names.join("\n"), @r"
     Namespace/palisade-system
     ResourceQuota/palisade-critical-pods
+    CustomResourceDefinition/apparmorprofiles.palisade.dev
     CustomResourceDefinition/noderecordings.palisade.dev
     CustomResourceDefinition/nodesecurityreports.palisade.dev
     CustomResourceDefinition/profilepolicies.palisade.dev
