@@ -13,6 +13,7 @@ use palisade_model::{
     metadata::{ObjectMeta, StringMap},
     pod::{Pod, PodSpec},
     prepare::Prepared,
+    profile::apparmor_profile,
     workload::{WORKLOADS, WorkloadKind, group_of, workload_resource},
 };
 use palisade_policy::{
@@ -196,6 +197,7 @@ fn list<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<String>
 /// Group and resource of the policies for profiles.
 const PROFILE_POLICIES: (&str, &str) = ("palisade.dev", "profilepolicies");
 /// Group and resource of exceptions.
+const APP_ARMOR_PROFILES: (&str, &str) = ("palisade.dev", apparmor_profile::RESOURCE);
 const SECURITY_EXCEPTIONS: (&str, &str) = ("palisade.dev", exception::RESOURCE);
 /// Group of the users that kubelets are.
 const NODES: &str = "system:nodes";
@@ -331,6 +333,13 @@ impl<'a> Review<'a> {
     #[must_use]
     pub fn is_profile_policy(&self) -> bool {
         (self.resource.group.as_ref(), self.resource.resource.as_ref()) == PROFILE_POLICIES
+            && self.request_sub_resource.is_empty()
+    }
+
+    /// Whether an `AppArmorProfile` is written.
+    #[must_use]
+    pub fn is_app_armor_profile(&self) -> bool {
+        (self.resource.group.as_ref(), self.resource.resource.as_ref()) == APP_ARMOR_PROFILES
             && self.request_sub_resource.is_empty()
     }
 
@@ -619,6 +628,9 @@ impl<'a> Review<'a> {
         }
         if self.is_profile_policy() {
             return Some((PROFILE_POLICIES.0, policy::KIND));
+        }
+        if self.is_app_armor_profile() {
+            return Some((APP_ARMOR_PROFILES.0, apparmor_profile::KIND));
         }
         if self.is_security_exception() {
             return Some((SECURITY_EXCEPTIONS.0, exception::KIND));

@@ -8,6 +8,7 @@
 //! write into objects.
 
 pub mod admission_review;
+pub mod app_armor_profiles;
 pub mod config_map_profiles;
 pub mod configuration;
 pub mod constraints;

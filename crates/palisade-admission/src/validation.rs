@@ -5,8 +5,13 @@
 //! all that were consulted go along.
 
 use palisade_model::{
-    change::Change, compat::Compat, metadata::ObjectMeta, pod_view::PodView, prepare::Prepared,
-    profile::published, workload::WorkloadKind,
+    change::Change,
+    compat::Compat,
+    metadata::ObjectMeta,
+    pod_view::PodView,
+    prepare::Prepared,
+    profile::{apparmor_profile, published},
+    workload::WorkloadKind,
 };
 use palisade_policy::{
     exceptions::object::SecurityException, profiles::policy::config_map_baseline, scc::choose::Authorizer,
@@ -15,7 +20,7 @@ use palisade_policy::{
 
 use crate::{
     admission_review::{PodSecurityFacts, Review, ReviewFacts, Unreadable},
-    config_map_profiles,
+    app_armor_profiles, config_map_profiles,
     constraints::{ConstraintRequest, ConstraintReview, Constraints, Pass},
     mutation::future_pod,
     pod_security::{ExceptionFacts, PodSecurity},
@@ -90,6 +95,21 @@ pub fn validate_exception(review: &Review<'_>) -> Response {
             &review.name,
             error.problems(&object),
         )),
+    }
+}
+
+/// Answers a review of an `AppArmorProfile` that is written: one that nodes would not load.
+#[must_use]
+pub fn validate_app_armor_profile(review: &Review<'_>) -> Response {
+    if !matches!(review.operation.as_ref(), "CREATE" | "UPDATE") {
+        return Response::default();
+    }
+    match review.object_value().map(|object| app_armor_profiles::problems(&object)) {
+        Err(error) => Response::unreadable(error),
+        Ok(problems) if problems.is_empty() => Response::default(),
+        Ok(problems) => {
+            Response::refuse(Refusal::invalid("palisade.dev", "AppArmorProfile", &review.name, problems))
+        }
     }
 }
 
@@ -170,6 +190,15 @@ fn by_policies(
     facts: &ValidationFacts<'_>,
 ) -> Result<Response, Unreadable> {
     let mut response = Response::default();
+    let is_ephemeral = review.request_sub_resource == "ephemeralcontainers";
+    // Nothing else that an update changes can name another profile.
+    if (review.operation == "CREATE" || is_ephemeral) && review.may_mention(apparmor_profile::PREFIX) {
+        let object = review.object_value()?;
+        let problems = app_armor_profiles::of_other_namespaces(&object, &review.namespace, is_ephemeral);
+        if !problems.is_empty() {
+            return Ok(Response::refuse(Refusal::invalid("", "Pod", &review.name, problems)));
+        }
+    }
     if let Some(why) = facts.policies.refusal() {
         return Ok(Response::refuse(Refusal::forbidden_pod(&review.name, &why)));
     }

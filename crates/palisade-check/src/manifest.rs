@@ -126,7 +126,8 @@ fn collect<'d>(
 }
 
 /// The kinds of Palisade's own group.
-const OWN_KINDS: [&str; 8] = [
+const OWN_KINDS: [&str; 9] = [
+    "AppArmorProfile",
     "NodeRecording",
     "NodeSecurityReport",
     "PodSecurityRollout",

@@ -3,11 +3,11 @@
 //! `folder_agent FOLDER` reads `FOLDER/node.json` (`runtimeEndpoint`, `rootDir`, `emulate`, and `appArmorProfile`, a text to
 //! be loaded first), runs the pods it finds as
 //! `FOLDER/objects/*.json`, ConfigMaps and Secrets among them, and writes what became of each to `FOLDER/status/NAME.json`.
-//! Removing a pod's file deletes the pod. With `kubeconfig` in the settings it serves that API server instead.
+//! Removing a pod's file deletes the pod. AppArmorProfiles in `FOLDER/apparmor` are loaded. With `kubeconfig` in the settings it serves that API server instead.
 #![allow(clippy::print_stderr, reason = "a test tool prints to its terminal")]
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs, io,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -18,7 +18,8 @@ use std::{
 use palisade_model::compat::Compat;
 use palisade_node::{
     api::{PodSource, kube::KubeSource, local::LocalSource},
-    kernel::apparmor::load_profile,
+    app_armor::{Host, Keeper, plan},
+    kernel::apparmor::{AppArmor, Parser, load_profile},
     kubelet,
     node::{Node, NodeConfig},
     pod::RunPod,
@@ -66,6 +67,7 @@ async fn serve(folder: &Path) -> io::Result<()> {
     let source = LocalSource::default();
     let shared: Arc<dyn PodSource> = Arc::new(source.clone());
     let node = Node::new(config, shared).map_err(io::Error::other)?;
+    tokio::spawn(keep_profiles(folder.to_owned()));
     // The first look comes before the agent's, or every pod would be an orphan.
     let mut known = BTreeMap::new();
     read_objects(folder, &source, &mut known);
@@ -77,6 +79,35 @@ async fn serve(folder: &Path) -> io::Result<()> {
             write_status(folder, &node, &source, pod).await?;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Loads the AppArmorProfiles of `FOLDER/apparmor`, and writes what became of them to `FOLDER/apparmor.json`.
+async fn keep_profiles(folder: PathBuf) {
+    let host = Host {
+        app_armor: AppArmor::default(),
+        // As an agent in a container: by the root of the node's first process.
+        parser: Parser::below(Some(PathBuf::from("/proc/1/root"))),
+        proc: PathBuf::from("/proc"),
+    };
+    let mut keeper = Keeper::new(host, Duration::from_secs(3));
+    let may_complain = BTreeSet::from(["lab".to_owned()]);
+    let read = |name: &str| -> Vec<Value> {
+        let entries = fs::read_dir(folder.join(name)).into_iter().flatten().flatten();
+        entries
+            .filter_map(|entry| fs::read(entry.path()).ok())
+            .filter_map(|text| serde_json::from_slice(&text).ok())
+            .collect()
+    };
+    loop {
+        let mut rows = keeper.turn(&read("apparmor"), &may_complain).await;
+        let named = read("objects").iter().flat_map(plan::named_in).collect();
+        rows.extend(keeper.remove_unused(Ok(&named)));
+        let fresh = folder.join(".apparmor.json");
+        if fs::write(&fresh, plan::status(&rows).to_string()).is_ok() {
+            fs::rename(&fresh, folder.join("apparmor.json")).ok();
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
     }
 }
 

@@ -39,6 +39,7 @@
 
 pub mod agent;
 pub mod api;
+pub mod app_armor;
 pub mod cri;
 pub mod events;
 pub mod guards;

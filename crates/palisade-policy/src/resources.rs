@@ -10,6 +10,8 @@ use crate::{
     scc::built_in,
 };
 
+/// AppArmor profiles of namespaces.
+pub const APP_ARMOR_PROFILES: &str = include_str!("../manifests/crds/apparmorprofiles.json");
 /// Which profiles pods may name.
 pub const PROFILE_POLICIES: &str = include_str!("../manifests/crds/profilepolicies.json");
 /// The bytes of a profile, by their hash.
@@ -39,6 +41,7 @@ pub struct Definition {
 
 /// All of them, by name.
 pub const DEFINITIONS: &[Definition] = &[
+    Definition { name: "apparmorprofiles.palisade.dev", text: APP_ARMOR_PROFILES, of_openshift: false },
     Definition { name: "noderecordings.palisade.dev", text: NODE_RECORDINGS, of_openshift: false },
     Definition { name: "nodesecurityreports.palisade.dev", text: NODE_SECURITY_REPORTS, of_openshift: false },
     Definition {
@@ -129,7 +132,8 @@ mod tests {
             let made =
                 format!("{}.{}", spec["names"]["plural"].as_str().unwrap(), spec["group"].as_str().unwrap());
             assert_eq!(made, definition.name);
-            let is_namespaced = definition.name.contains("recordings.");
+            let is_namespaced =
+                definition.name.contains("recordings.") || definition.name.starts_with("apparmorprofiles.");
             assert_eq!(spec["scope"], if is_namespaced { "Namespaced" } else { "Cluster" });
             let mut problems = Vec::new();
             for version in spec["versions"].as_array().unwrap() {

@@ -223,6 +223,9 @@ impl Answerer {
         if review.is_security_exception() {
             return validation::validate_exception(review);
         }
+        if review.is_app_armor_profile() {
+            return validation::validate_app_armor_profile(review);
+        }
         let rules = *self.rules.get();
         let configured = match self.configuration.current() {
             Ok(configured) => configured,

@@ -4,6 +4,7 @@
 //! Leaves to others: what is allowed and why (`palisade-model`, `palisade-policy`, `palisade-admission`); here requests
 //! are turned into their questions and answers into statuses, warnings and audit annotations.
 
+mod app_armor_profiles;
 mod exceptions;
 mod existing_pods;
 mod existing_templates;
@@ -12,6 +13,7 @@ mod profile_policy;
 mod psp;
 mod rules;
 
+pub use app_armor_profiles::AppArmorProfilePlugin;
 pub use exceptions::SecurityExceptionPlugin;
 pub use plugin::PodSecurityPlugin;
 pub use profile_policy::ProfilePolicyPlugin;

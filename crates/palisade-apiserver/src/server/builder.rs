@@ -26,7 +26,8 @@ use crate::http::tls::{Authority, write_private};
 use crate::log_source::LogSource;
 use crate::metrics::Metrics;
 use crate::pod_security::{
-    PodRules, PodSecurityPlugin, PodSecurityPolicyPlugin, ProfilePolicyPlugin, SecurityExceptionPlugin,
+    AppArmorProfilePlugin, PodRules, PodSecurityPlugin, PodSecurityPolicyPlugin, ProfilePolicyPlugin,
+    SecurityExceptionPlugin,
 };
 use crate::registry::{self, Registry};
 use crate::router::Router;
@@ -43,6 +44,7 @@ const DESIGN_MANIFESTS: &[(&str, &str)] = &[
     ("profilepolicies.json", palisade_policy::resources::PROFILE_POLICIES),
     ("securityexceptions.json", palisade_policy::resources::SECURITY_EXCEPTIONS),
     ("syscallguards.json", palisade_policy::resources::SYSCALL_GUARDS),
+    ("apparmorprofiles.json", palisade_policy::resources::APP_ARMOR_PROFILES),
     ("profilerecordings.json", palisade_policy::resources::PROFILE_RECORDINGS),
     ("noderecordings.json", palisade_policy::resources::NODE_RECORDINGS),
     ("nodesecurityreports.json", palisade_policy::resources::NODE_SECURITY_REPORTS),
@@ -247,6 +249,7 @@ impl Builder {
         all.push(Arc::new(PodSecurityPolicyPlugin { compat: self.compat }));
         all.push(Arc::new(ProfilePolicyPlugin { compat: self.compat }));
         all.push(Arc::new(SecurityExceptionPlugin));
+        all.push(Arc::new(AppArmorProfilePlugin { compat: self.compat }));
         all.push(pod_security.clone());
         let optional = openshift::plugins(&self.compat);
         let unknown = self.enabled_plugins.iter().chain(&self.disabled_plugins).find(|name| {

@@ -16,15 +16,16 @@ use palisade_base::version::KubeVersion;
 use palisade_model::compat::Compat;
 use palisade_node::{
     api::kube::KubeSource,
+    app_armor::{self, Host},
     cri::client::{EndpointError, Runtime},
-    kernel::apparmor::load_profile,
+    kernel::apparmor::{AppArmor, Parser, load_profile},
     kubelet,
     logs::{LogOptions, pod_logs},
     node::{Node, NodeConfig},
     streams::{self, StreamError},
 };
 use palisade_registry::Transport;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
     args::{Emulated, FeatureGate},
@@ -208,6 +209,7 @@ async fn serve(args: &NodeArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     if beside_a_kubelet {
         return node_agent::serve(&args.agent, config, client, terminal).await;
     }
+    let _profiles = keep_app_armor(&config, &client);
     let node = node(config, client).map_err(Failure::input)?;
     let (name, endpoint) = (&node.config.node_name, &node.config.runtime_endpoint);
     terminal.report(format!(
@@ -215,6 +217,19 @@ async fn serve(args: &NodeArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     ));
     kubelet::run(node, stopped()).await;
     Ok(Exit::Clean)
+}
+
+/// Loads the AppArmor profiles of namespaces for as long as the result is kept, where the kernel has AppArmor and the API server
+/// may have such profiles.
+#[must_use]
+pub fn keep_app_armor(config: &NodeConfig, client: &kube::Client) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    let app_armor = AppArmor::below(&config.sys);
+    if config.compat.is_designs() && app_armor.is_enabled() {
+        let host = Host { app_armor, parser: Parser::below(None), proc: config.proc.clone() };
+        tasks.spawn(app_armor::keep(client.clone(), config.node_name.clone(), host));
+    }
+    tasks
 }
 
 /// A node that runs the pods an API server gives it.

@@ -9,9 +9,12 @@ use kube::Client;
 use palisade_base::metrics::Registry;
 use palisade_node::{
     agent::{self, Settings, files, metrics::PROFILES_READY},
+    app_armor::{self, Host},
+    kernel::apparmor::{AppArmor, Parser},
     node::NodeConfig,
 };
 use palisade_serve::status::Status;
+use tokio::task::JoinSet;
 
 use crate::{
     args::{ValueError, duration},
@@ -36,6 +39,9 @@ pub struct AgentArgs {
     /// Address for /metrics, /healthz and /readyz, over plain HTTP
     #[arg(long, value_name = "ADDRESS")]
     pub metrics_listen: Option<SocketAddr>,
+    /// Load the AppArmorProfile objects of namespaces into the kernel, with the apparmor_parser of the host
+    #[arg(long)]
+    pub apparmor_profiles: bool,
     /// Folder where /sys of the host is mounted
     #[arg(long, value_name = "DIR", default_value = "/sys")]
     pub sys_dir: PathBuf,
@@ -100,6 +106,16 @@ pub async fn serve(
         tmpfs_size: args.profile_tmpfs_size,
         ..Settings::new(node)
     };
+    let mut tasks = JoinSet::new();
+    if args.apparmor_profiles {
+        let host = Host {
+            app_armor: AppArmor::below(&args.sys_dir),
+            // The parser of the node, with its libraries: this process may be in a container without any.
+            parser: Parser::below(Some(settings.node.proc.join("1/root"))),
+            proc: settings.node.proc.clone(),
+        };
+        tasks.spawn(app_armor::keep(client.clone(), settings.node.node_name.clone(), host));
+    }
     agent::run(settings, client, metrics, stopped()).await.map_err(Failure::input)?;
     Ok(Exit::Clean)
 }

@@ -1,8 +1,9 @@
-//! `palisade profile`: check, compare, combine, hash, push and pull seccomp profiles.
+//! `palisade profile`: check, compare, combine, hash, push and pull seccomp profiles, and check AppArmor profiles.
 //!
 //! A profile is a JSON file, a key of a ConfigMap manifest (every key that ends in `.json` or whose value begins as a JSON
 //! object), or the `spec` of a SeccompProfile of the Security Profiles Operator.
 
+mod apparmor;
 pub(crate) mod combine;
 pub(crate) mod registry;
 
@@ -19,6 +20,7 @@ use palisade_base::{
     sha256,
 };
 use palisade_model::profile::{
+    apparmor_profile,
     document::{self, KernelVersion, Lint, MAX_SIZE},
     filter::{Difference, DifferenceKind, Filter, Reach},
     json::{self as strict_json, JsonError},
@@ -43,9 +45,10 @@ use crate::{
 /// `palisade profile …`
 #[derive(Debug, Subcommand)]
 pub enum ProfileCommand {
-    /// Find mistakes: syntax, unknown system calls, actions and architectures, features that a kernel lacks
+    /// Find mistakes: syntax, unknown system calls, actions and architectures, features that a kernel lacks; AppArmor profiles are checked
+    /// with apparmor_parser
     Lint {
-        /// Profiles (JSON), or manifests of ConfigMaps or SeccompProfiles
+        /// Profiles (JSON), manifests of ConfigMaps or SeccompProfiles, AppArmor profiles, or manifests of AppArmorProfiles
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
         /// Kernel the profile must work on, such as 5.10
@@ -145,6 +148,8 @@ enum Content<'p> {
     },
     /// A SeccompProfile.
     Object(Object<'p>),
+    /// An AppArmorProfile.
+    AppArmor(Object<'p>),
 }
 
 /// A profile, and the base profile that the operator adds.
@@ -177,6 +182,8 @@ struct Profiles<'p> {
 const NO_PROFILE: &str =
     "no seccomp profile found: neither a SeccompProfile nor a ConfigMap with a JSON value";
 
+const ONLY_SECCOMP: &str = "an AppArmorProfile, and this command is for seccomp";
+
 /// The profiles of a text; a ConfigMap may hold several.
 fn profiles<'p>(text: &str, parsed: &'p Parsed<'_>) -> Profiles<'p> {
     let mut found = Vec::new();
@@ -186,6 +193,11 @@ fn profiles<'p>(text: &str, parsed: &'p Parsed<'_>) -> Profiles<'p> {
         if object.kind == "SeccompProfile" && object.api_version.starts_with(OPERATOR_GROUP) {
             let name = object.name().unwrap_or_default().to_owned();
             found.push(Profile { name: Some(name), content: Content::Object(object) });
+            continue;
+        }
+        if object.kind == apparmor_profile::KIND && object.api_version.starts_with("palisade.dev/") {
+            let name = object.name().unwrap_or_default().to_owned();
+            found.push(Profile { name: Some(name), content: Content::AppArmor(object) });
             continue;
         }
         is_manifest |= object.kind == "ConfigMap";
@@ -262,6 +274,10 @@ fn lint(path: &Path, kernel: Option<KernelVersion>) -> (FileReport, usize) {
         Err(problem) => return (FileReport::unreadable(*problem), 0),
     };
     let mut report = FileReport::new(Arc::clone(&file));
+    if apparmor::is_profile(&text) {
+        let judged = usize::from(apparmor::lint_text(&text, &file, &mut report));
+        return (report, judged);
+    }
     let outer = Source::new(&text);
     let parsed = parse(&text, &Limits::default());
     let profiles = profiles(&text, &parsed);
@@ -278,6 +294,9 @@ fn lint(path: &Path, kernel: Option<KernelVersion>) -> (FileReport, usize) {
         match &profile.content {
             Content::Object(object) => {
                 judged += usize::from(lint_object(object, kernel, &file, &outer, &mut report));
+            }
+            Content::AppArmor(object) => {
+                judged += usize::from(apparmor::lint_object(object, &file, &outer, &mut report));
             }
             Content::Text { text, span, literal } => {
                 judged += usize::from(lint_text(text, kernel, &file, &mut report));
@@ -505,6 +524,7 @@ fn document(path: &Path) -> Result<Value, Failure> {
         (Some(Content::Text { text, .. }), true) => {
             strict_json::read(&text).map_err(|error| unusable(&format_args!(" {error}")))
         }
+        (Some(Content::AppArmor(_)), true) => Err(unusable(&format_args!(": {ONLY_SECCOMP}"))),
         (Some(Content::Object(object)), true) => {
             let spec = spec(&object).map_err(|error| unusable(&format_args!(": {error}")))?;
             if let Some(base) = spec.base {
@@ -616,9 +636,11 @@ fn hash(files: &[PathBuf], terminal: &mut Terminal) -> Result<Exit, Failure> {
         }
         for profile in profiles.list {
             let Content::Text { text: document, .. } = &profile.content else {
-                terminal.report(format!(
-                    "error: {file}: the operator generates the file of a SeccompProfile, so that its hash is not known"
-                ));
+                let why = match &profile.content {
+                    Content::AppArmor(_) => ONLY_SECCOMP,
+                    _ => "the operator generates the file of a SeccompProfile, so that its hash is not known",
+                };
+                terminal.report(format!("error: {file}: {why}"));
                 exit = Exit::Input;
                 continue;
             };

@@ -49,7 +49,7 @@ pub struct UninstallArgs {
 }
 
 const AFTER_HELP: &str = "\
-The CRDs and their objects (ProfilePolicy, PublishedProfile, NodeSecurityReport, SyscallGuard, ProfileRecording) stay unless you add crds to --components.
+The CRDs and their objects (ProfilePolicy, PublishedProfile, NodeSecurityReport, SyscallGuard, ProfileRecording, AppArmorProfile) stay unless you add crds to --components.
 Objects without Palisade's labels stay. A webhook outside of the cluster stops to register itself; stop it yourself.
 
 Exit status: 0 removed, 2 wrong usage, 3 could not complete.";

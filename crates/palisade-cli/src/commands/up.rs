@@ -222,6 +222,7 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
             Some(guest) => exit = guest.ended().await,
         }
     };
+    let _profiles = node.as_ref().map(|config| node::keep_app_armor(config, &client));
     match node.map(|config| node::node(config, client)).transpose().map_err(Failure::input)? {
         None => end.await,
         Some(node) => {

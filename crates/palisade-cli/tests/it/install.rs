@@ -49,6 +49,7 @@ fn every_object_is_printed_once() {
     insta::assert_snapshot!(names.join("\n"), @r"
     Namespace/palisade-system
     ResourceQuota/palisade-critical-pods
+    CustomResourceDefinition/apparmorprofiles.palisade.dev
     CustomResourceDefinition/noderecordings.palisade.dev
     CustomResourceDefinition/nodesecurityreports.palisade.dev
     CustomResourceDefinition/profilepolicies.palisade.dev
@@ -306,7 +307,7 @@ async fn kubectl_applies_the_manifests_twice_without_changes() {
         let documents: Vec<&str> =
             text.split("---\n").filter(|text| !text.contains("\nkind: ValidatingAdmissionPolicy")).collect();
         let (count, text) = (documents.len(), documents.join("---\n"));
-        assert_eq!(count, 29, "{arguments:?}");
+        assert_eq!(count, 30, "{arguments:?}");
         let (first, second) = tokio::task::spawn_blocking({
             let kubeconfig = kubeconfig.clone();
             move || (apply(&text, &kubeconfig), apply(&text, &kubeconfig))

@@ -2,7 +2,7 @@
 
 use palisade_testkit::docker_registry::{Access, DockerRegistry};
 
-use crate::support::Project;
+use crate::support::{Project, Run};
 
 const PROFILE: &str = r#"{
   "defaultAction": "SCMP_ACT_ERRNO",
@@ -480,7 +480,7 @@ fn a_journal_of_a_recorder_that_was_killed_is_a_lossy_profile() {
 }
 
 /// Runs with the credentials of a registry in `config.json`.
-fn at_registry(project: &Project, args: &[&str]) -> crate::support::Run {
+fn at_registry(project: &Project, args: &[&str]) -> Run {
     let config = project.path("config.json").display().to_string();
     project.run(&[args, &["--plain-http", "--registry-config", &config]].concat())
 }
@@ -499,7 +499,7 @@ fn push_prints_the_reference_with_which_pull_prints_the_profile() {
     assert_eq!((pulled.status, pulled.stdout.as_str()), (0, PROFILE), "{pulled}");
 
     // Without credentials, and with what does not exist.
-    let shown = |run: crate::support::Run| run.to_string().replace(&registry.name, "127.0.0.1:5000");
+    let shown = |run: Run| run.to_string().replace(&registry.name, "127.0.0.1:5000");
     let empty = project.path("empty.json").display().to_string();
     let run = project.run(&["profile", "pull", reference, "--plain-http", "--registry-config", &empty]);
     let text = shown(run);
@@ -541,4 +541,59 @@ fn what_cannot_be_a_profile_of_a_registry_is_refused_without_the_network() {
         let run = project.run(&[&["profile"], args].concat());
         assert!(run.status == 2 && run.stderr.contains(expected), "{args:?}: {run}");
     }
+}
+
+/// `profile lint` with a parser that is this script; without one, none is installed.
+fn lint_with(project: &Project, file: &str, parser: Option<&str>) -> Run {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = project.path("parser");
+    std::fs::create_dir_all(&folder).unwrap();
+    let program = folder.join("apparmor_parser");
+    if let Some(script) = parser {
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path =
+        if parser.is_some() { format!("{}:/usr/bin:/bin", folder.display()) } else { "/nowhere".to_owned() };
+    Run::of(project.command().args(["profile", "lint", file]).env("PATH", path))
+}
+
+#[test]
+fn lint_checks_apparmor_with_its_parser() {
+    let project = Project::new();
+    project.file("web", "#include <tunables/global>\nprofile web {\n  file\n}\n");
+    let reject = "cat > /dev/null; echo 'AppArmor parser error at line 3: syntax error, unexpected TOK_CLOSE' >&2; exit 1";
+    let run = lint_with(&project, "web", Some(reject));
+    assert_eq!((run.codes(), run.status), (vec!["profile/apparmor-rejected".to_owned()], 1), "{run}");
+    assert!(
+        run.to_string().contains("--> web:3:1") && run.to_string().contains("unexpected TOK_CLOSE"),
+        "{run}"
+    );
+    let accept = "test \"$*\" = '--skip-kernel-load --skip-cache --quiet' && cat > /dev/null";
+    assert_eq!(lint_with(&project, "web", Some(accept)).to_string(), "exit status: 0");
+    let run = lint_with(&project, "web", None);
+    assert_eq!((run.codes(), run.status), (vec!["profile/apparmor-parser".to_owned()], 2), "{run}");
+    assert!(run.to_string().contains("not checked: apparmor_parser is not installed"), "{run}");
+}
+
+#[test]
+fn lint_reads_apparmor_profiles_of_namespaces_as_nodes_do() {
+    let project = Project::new();
+    let manifest = |rules: &str| {
+        format!(
+            "apiVersion: palisade.dev/v1alpha1\nkind: AppArmorProfile\nmetadata: {{name: web}}\nspec:\n  rules: |\n    file,\n    {rules}\n"
+        )
+    };
+    project.file("bad.yaml", manifest("/usr/bin/sh ux,")).file("good.yaml", manifest("/usr/bin/sh ix,"));
+    let accept = Some("cat > /dev/null");
+    assert_eq!(lint_with(&project, "good.yaml", accept).to_string(), "exit status: 0");
+    let run = lint_with(&project, "bad.yaml", accept);
+    assert_eq!((run.codes(), run.status), (vec!["profile/apparmor-rules".to_owned()], 1), "{run}");
+    assert!(run.to_string().contains("--> bad.yaml:7:"), "{run}");
+    assert!(
+        run.to_string().contains("line 2: permissions \"ux\": a program could leave the profile"),
+        "{run}"
+    );
+    let run = lint_with(&project, "good.yaml", None);
+    assert_eq!((run.codes(), run.status), (vec!["profile/apparmor-not-compiled".to_owned()], 0), "{run}");
 }

@@ -6,6 +6,8 @@
 
 pub mod algebra;
 pub mod apparmor;
+pub mod apparmor_profile;
+pub mod apparmor_rules;
 pub mod architecture;
 pub mod artifact;
 pub mod baseline;

@@ -77,10 +77,6 @@ impl Cluster {
         Api::all_with(self.client.clone(), &resource("PublishedProfile", "publishedprofiles"))
     }
 
-    fn reports(&self) -> Api<DynamicObject> {
-        Api::all_with(self.client.clone(), &resource("NodeSecurityReport", "nodesecurityreports"))
-    }
-
     /// Every published profile, then each change.
     pub(super) fn published(&self) -> BoxStream<'static, PublishedChange> {
         let api: Api<PartialObjectMeta<DynamicObject>> =
@@ -153,31 +149,9 @@ impl Cluster {
         Ok(true)
     }
 
-    /// Writes the status of the node's report; the object is made if it is not there, and goes with the node.
+    /// Writes the status of the node's report.
     pub(super) async fn write_report(&self, status: &Value) -> Result<(), kube::Error> {
-        match self.apply_status(status).await {
-            Err(kube::Error::Api(answer)) if answer.code == 404 => {}
-            result => return result,
-        }
-        let mut report = json!({"apiVersion": format!("{GROUP}/{VERSION}"), "kind": "NodeSecurityReport",
-            "metadata": {"name": self.node}});
-        if let Some(uid) = self.node().await?.and_then(|node| node.metadata.uid) {
-            report["metadata"]["ownerReferences"] =
-                json!([{"apiVersion": "v1", "kind": "Node", "name": self.node, "uid": uid}]);
-        }
-        let report = serde_json::from_value(report).map_err(kube::Error::SerdeError)?;
-        match self.reports().create(&PostParams::default(), &report).await {
-            Err(kube::Error::Api(answer)) if answer.code == 409 => {}
-            result => drop(result?),
-        }
-        self.apply_status(status).await
-    }
-
-    async fn apply_status(&self, status: &Value) -> Result<(), kube::Error> {
-        let report = json!({"apiVersion": format!("{GROUP}/{VERSION}"), "kind": "NodeSecurityReport",
-            "metadata": {"name": self.node}, "status": status});
-        let params = PatchParams::apply(FIELD_MANAGER).force();
-        self.reports().patch_status(&self.node, &params, &Patch::Apply(report)).await.map(drop)
+        write_report(&self.client, &self.node, FIELD_MANAGER, status).await
     }
 
     /// Records an event on a pod that is never joined with another one: a pod can differ in more than one check.
@@ -225,6 +199,40 @@ impl Cluster {
             debug!(error = %root_cause(&error), "failed to record an event");
         }
     }
+}
+
+/// Writes the part of a status that one component has to report; the object is made if it is not there, and goes with the node.
+pub(crate) async fn write_report(
+    client: &Client,
+    node: &str,
+    manager: &str,
+    status: &Value,
+) -> Result<(), kube::Error> {
+    let reports: Api<DynamicObject> =
+        Api::all_with(client.clone(), &resource("NodeSecurityReport", "nodesecurityreports"));
+    let apply = async || {
+        let report = json!({"apiVersion": format!("{GROUP}/{VERSION}"), "kind": "NodeSecurityReport",
+            "metadata": {"name": node}, "status": status});
+        let params = PatchParams::apply(manager).force();
+        reports.patch_status(node, &params, &Patch::Apply(report)).await.map(drop)
+    };
+    match apply().await {
+        Err(kube::Error::Api(answer)) if answer.code == 404 => {}
+        result => return result,
+    }
+    let mut report = json!({"apiVersion": format!("{GROUP}/{VERSION}"), "kind": "NodeSecurityReport",
+        "metadata": {"name": node}});
+    let owner = Api::<Node>::all(client.clone()).get_opt(node).await?;
+    if let Some(uid) = owner.and_then(|owner| owner.metadata.uid) {
+        report["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}]);
+    }
+    let report = serde_json::from_value(report).map_err(kube::Error::SerdeError)?;
+    match reports.create(&PostParams::default(), &report).await {
+        Err(kube::Error::Api(answer)) if answer.code == 409 => {}
+        result => drop(result?),
+    }
+    apply().await
 }
 
 /// The node's taints without ours; `None` if it does not have ours.

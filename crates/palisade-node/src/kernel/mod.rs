@@ -1,7 +1,7 @@
 //! The kernel: what it offers, and what it enforces on a process.
 //!
 //! Everything is read from `/proc`, `/sys` and securityfs or done through rustix' safe calls, but for those in
-//! [`filters`], [`notify`], [`resident`] and [`seccomp`].
+//! [`apparmor`], [`filters`], [`notify`], [`resident`] and [`seccomp`].
 
 pub mod apparmor;
 pub mod filters;

@@ -30,9 +30,15 @@ until ctr version > /dev/null 2>&1; do sleep 0.2; done
 for image in /payload/*.tar; do ctr -n k8s.io images import "$image" > /dev/null || exit 1; done
 cp -r /payload/api /tmp/api
 /payload/folder_agent /tmp/api > /tmp/agent.log 2>&1 &
+# Pods that name the profiles of namespaces come once these are loaded.
+tries=0
+until grep -q '"appArmorProfilesLoaded":3' /tmp/api/apparmor.json 2>/dev/null; do
+  tries=$((tries+1)); [ $tries -gt 600 ] && break; sleep 0.2
+done
+cp /payload/late/*.json /tmp/api/objects/
 # Every pod runs, or waits for what will never come.
 tries=0
-until [ "$(grep -l -e '"running":{' -e '"reason":"CreateContainerError"' /tmp/api/status/*.json 2>/dev/null | wc -l)" = 7 ]; do
+until [ "$(grep -l -e '"running":{' -e '"reason":"CreateContainerError"' /tmp/api/status/*.json 2>/dev/null | wc -l)" = 10 ]; do
   tries=$((tries+1)); [ $tries -gt 1500 ] && break; sleep 0.2
 done
 sleep 3
@@ -40,12 +46,27 @@ for file in /tmp/api/status/*.json; do echo; echo "REPORT $(basename $file .json
 for log in /var/lib/palisade/logs/*/c/0.log; do
   echo; echo "LOG $(echo $log | sed 's|.*/default_\([^_]*\)_.*|\1|') $(cut -d' ' -f4- $log | tr '\n' ';')"
 done
+echo; echo "ROWS $(cat /tmp/api/apparmor.json)"
+profiles=/sys/kernel/security/apparmor/profiles
+# Without those that the kernel makes for programs of a profile in the mode Complain.
+echo "LOADED $(grep ^palisade/ $profiles | grep -v // | sort | tr '\n' ';')"
+# Its object is gone, and a container runs with it: it stays. Then the container is gone as well.
+rm /tmp/api/apparmor/web.json
+sleep 8
+echo "KEPT $(grep ^palisade/ $profiles | grep -v // | sort | tr '\n' ';')"
+echo "REMOVING $(cat /tmp/api/apparmor.json)"
+rm /tmp/api/objects/ns-web.json
+tries=0
+while grep -q '^palisade/shop/web ' $profiles; do
+  tries=$((tries+1)); [ $tries -gt 600 ] && break; sleep 0.2
+done
+echo "LEFT $(grep ^palisade/ $profiles | grep -v // | sort | tr '\n' ';')"
 tail -3 /tmp/agent.log
 exit 0
 "#;
 
 fn pod(name: &str, context: Value) -> Value {
-    let script = "cat /proc/self/attr/current; mkdir -p /denied; touch /denied/x; echo rc=$?; mkdir /tmp/y; echo mkdir=$?; sleep 600";
+    let script = "cat /proc/self/attr/current; mkdir -p /denied; touch /denied/x; echo rc=$?; mkdir /tmp/y; echo mkdir=$?; mkdir -p /mnt; mount -t tmpfs x /mnt; echo mount=$?; sleep 600";
     json!({"kind": "Pod", "metadata": {"name": name}, "spec": {"hostNetwork": true, "containers": [
         {"name": "c", "image": IMAGE, "command": ["sh", "-c", script], "securityContext": context}]}})
 }
@@ -87,6 +108,34 @@ fn payload(folder: &Path) {
     ] {
         fs::write(payload.join(format!("api/objects/{name}.json")), pod(name, context).to_string()).unwrap();
     }
+    // Profiles of namespaces, and what is rejected of them; then the pods that name them.
+    for folder in ["api/apparmor", "late"] {
+        fs::create_dir_all(payload.join(folder)).unwrap();
+    }
+    for (file, namespace, name, spec) in [
+        ("web", "shop", "web", json!({"rules": "file,\nnetwork,\ncapability,\numount,\ndeny /denied/** w,"})),
+        ("open", "shop", "open", json!({"rules": "file,\nnetwork,\ncapability,\numount,\n/** rwkl,"})),
+        (
+            "log",
+            "lab",
+            "log",
+            json!({"rules": "# nothing is allowed, and so everything is logged", "mode": "Complain"}),
+        ),
+        ("loose", "shop", "loose", json!({"rules": "file,", "mode": "Complain"})),
+        ("bad", "shop", "bad", json!({"rules": "file,\nchange_profile,"})),
+    ] {
+        let object = json!({"apiVersion": "palisade.dev/v1alpha1", "kind": "AppArmorProfile",
+            "metadata": {"namespace": namespace, "name": name}, "spec": spec});
+        fs::write(payload.join(format!("api/apparmor/{file}.json")), object.to_string()).unwrap();
+    }
+    let of = |name: &str| app_armor(json!({"type": "Localhost", "localhostProfile": name}));
+    let mut privileged = of("palisade/shop/open");
+    privileged["privileged"] = json!(true);
+    for (name, context) in
+        [("ns-web", of("palisade/shop/web")), ("ns-log", of("palisade/lab/log")), ("ns-open", privileged)]
+    {
+        fs::write(payload.join(format!("late/{name}.json")), pod(name, context).to_string()).unwrap();
+    }
     let map = json!({"kind": "ConfigMap", "metadata": {"name": "web"}, "data": {"p": DENY_MKDIR}});
     fs::write(payload.join("api/objects/map.json"), map.to_string()).unwrap();
 }
@@ -118,7 +167,7 @@ fn app_armor_confines_in_a_machine_that_has_it() {
         }
     }
     assert!(console.contains("cgroup2 /sys/fs/cgroup cgroup2"), "{console}");
-    assert_eq!(reports.len(), 7, "{console}");
+    assert_eq!(reports.len(), 10, "{console}");
     let row = |name: &str, check: &str| {
         let rows = reports[name]["verified"]["containers"][0]["rows"].as_array().cloned().unwrap_or_default();
         rows.into_iter()
@@ -139,6 +188,16 @@ fn app_armor_confines_in_a_machine_that_has_it() {
     }
     assert!(logs["both"].contains("mkdir=1"), "seccomp and AppArmor together: {}", logs["both"]);
     assert_eq!(row("both", "seccomp")["kernel"], "filter, 1 filter");
+    profiles_of_namespaces_are_loaded_and_removed(&console, &logs);
+    for (name, label, is_enforced) in [
+        ("ns-web", "palisade/shop/web (enforce)", true),
+        // What is only logged is never called enforced.
+        ("ns-log", "palisade/lab/log//null-/bin/busybox (complain)", false),
+        ("ns-open", "palisade/shop/open (enforce)", true),
+    ] {
+        let found = row(name, "appArmor");
+        assert_eq!((&found["kernel"], &found["ok"]), (&json!(label), &json!(is_enforced)), "{name}");
+    }
     let waiting = &reports["missing"]["status"]["containerStatuses"][0]["state"]["waiting"];
     assert_eq!(
         (waiting["reason"].as_str(), waiting["message"].as_str()),
@@ -149,4 +208,32 @@ fn app_armor_confines_in_a_machine_that_has_it() {
             )
         )
     );
+}
+
+/// What a console line after a word is.
+fn line<'c>(console: &'c str, word: &str) -> &'c str {
+    let found = console.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(' '));
+    found.unwrap_or_else(|| panic!("no {word}: {console}"))
+}
+
+fn profiles_of_namespaces_are_loaded_and_removed(console: &str, logs: &BTreeMap<String, String>) {
+    let all = "palisade/lab/log (complain);palisade/shop/open (enforce);palisade/shop/web (enforce);";
+    assert_eq!(line(console, "LOADED"), all);
+    let states = |word: &str| -> Vec<String> {
+        let status: Value = serde_json::from_str(line(console, word)).unwrap();
+        let rows = status["appArmorProfiles"].as_array().unwrap().clone();
+        rows.iter()
+            .map(|row| format!("{} {}", row["state"].as_str().unwrap(), row["name"].as_str().unwrap()))
+            .collect()
+    };
+    assert_eq!(states("ROWS"), ["Rejected bad", "Rejected loose", "Loaded log", "Loaded open", "Loaded web"]);
+    // The rules of the object, and the denials of the default profile whatever the rules are.
+    assert!(logs["ns-web"].contains("rc=1") && logs["ns-web"].contains("mkdir=0"), "{}", logs["ns-web"]);
+    let mount = "/mnt failed: Permission denied";
+    assert!(logs["ns-open"].contains("rc=0") && logs["ns-open"].contains(mount), "{}", logs["ns-open"]);
+    // What is only logged.
+    assert!(logs["ns-log"].contains("rc=0") && logs["ns-log"].contains("mkdir=0"), "{}", logs["ns-log"]);
+    assert_eq!(line(console, "KEPT"), all, "a container runs with it");
+    assert!(states("REMOVING").contains(&"Removing web".to_owned()), "{console}");
+    assert_eq!(line(console, "LEFT"), "palisade/lab/log (complain);palisade/shop/open (enforce);");
 }

@@ -126,7 +126,8 @@ pub fn configuration(kind: Kind, options: &Registration, around: &Surroundings<'
             "v1alpha1",
             &["profilepolicies", "securityexceptions"],
         );
-        webhooks.push(make("policies", policy, &[policies]));
+        let profiles = rule(&["CREATE", "UPDATE"], "palisade.dev", "v1alpha1", &["apparmorprofiles"]);
+        webhooks.push(make("policies", policy, &[policies, profiles]));
     }
     webhooks.push(make("workloads", FailurePolicy::Ignore, &workloads));
     json!({
