@@ -1,7 +1,7 @@
 //! Requests to registries: manifests and blobs, within limits, with the credentials that are theirs.
 //!
 //! Credentials and tokens go to the registry alone, and to the token service that it names. A redirect is followed for what is
-//! read, at most three times and without them, as far as [`crate::transport`] lets it lead; a challenge behind a redirect is not answered.
+//! read, at most three times and without them, as far as the module `transport` lets it lead; a challenge behind a redirect is not answered.
 //! What comes back is a profile only if its digest is the one that was asked for, wherever it came from.
 
 use std::{fmt, sync::Arc, time::Duration};
