@@ -374,7 +374,7 @@ impl Recording {
     }
 
     /// Takes what another recorder has of the same workload. The profiles of two recordings are not combined in this way but each
-    /// made of its own ([`combined_profile`]), because a node may bound a container by another profile.
+    /// made of its own (`combined_profile`), because a node may bound a container by another profile.
     pub fn absorb(&mut self, other: &Self) {
         for (name, container) in &other.containers {
             if !self.containers.contains_key(name) && !self.begin(name, &container.base).0 {
