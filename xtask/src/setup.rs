@@ -36,7 +36,6 @@ const CLUSTER_PACKAGES: &[(&str, &str, &str)] = &[
     ("openssl", "openssl", "its certificates"),
     ("curl", "curl", "the image of its end-to-end tests"),
     ("iptables", "iptables", "ports of the node in its end-to-end tests"),
-    ("bash-static", "bash-static", "the shell of their images"),
 ];
 
 /// A cargo tool, and the crate it comes in.

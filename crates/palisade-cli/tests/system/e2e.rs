@@ -37,7 +37,6 @@ const MORE_IMAGES: &str = "
 import os, runpy
 made = runpy.run_path(os.environ['IMAGES'])
 image, registry = made['image'], made['R']
-image('../busybox-with-bash.tar', [registry + 'busybox:1.37.0-2'], [('bin/sh', '/usr/bin/bash-static', 0o755)], {'Cmd': ['sh']})
 image('../nginx.tar', [registry + 'nginx:1.27.0-2'], config={'Cmd': ['httpd', '-f', '-p', '80']})
 ";
 
@@ -156,9 +155,7 @@ fn import_images(world: &World, material: &Path, binaries: &Binaries) {
     for archive in fs::read_dir(&archives).unwrap() {
         world.containerd.import(&archive.unwrap().path());
     }
-    for name in ["busybox-with-bash.tar", "nginx.tar"] {
-        world.containerd.import(&world.path(name));
-    }
+    world.containerd.import(&world.path("nginx.tar"));
     write_localhost_certificate(&archives);
     let mut agnhost = Image {
         name: &format!("{REGISTRY}/agnhost:2.66.1"),
